@@ -27,9 +27,9 @@ Number = TypeVar("Number", float, NDArray[Any])
 """A number, or an array of them."""
 Piece = tuple[float, float, float, float, float]
 """(t_j seconds, x_j units, s units/s, c, m): one piece, as in the module's docstring."""
-MIN_RELATIVE_RISE = 1e-9
-"""Relative rise given to level times, so that there is an inverse: far below any measurement, far
-above rounding (2e-16)."""
+EQUAL = 1e-9
+"""Relative difference up to which times count as equal, and by which level ones are made to rise,
+so that there is an inverse: far below any measurement, far above rounding (2e-16)."""
 
 
 class Segments:
@@ -127,7 +127,7 @@ def linear_times(units: Floats, seconds: Floats, last_slope: float) -> Segments:
 
     Units strictly increase. `last_slope`: seconds per unit beyond the last knot.
     """
-    level = MIN_RELATIVE_RISE * float(seconds[-1]) / float(units[-1])
+    level = EQUAL * float(seconds[-1]) / float(units[-1])
     slopes = np.append(np.diff(seconds) / np.diff(units), last_slope)
     slopes = np.where(slopes < 0, slopes, np.maximum(slopes, level))
     pieces: list[Piece] = [(0.0, 0.0, float(units[0] / seconds[0]), 1.0, 0.0)]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hetsched.models.confidence import Knot
-from hetsched.models.curves import MIN_RELATIVE_RISE, Floats
+from hetsched.models.curves import EQUAL, Floats
 from hetsched.models.windows import MAX_SIZES
 
 
@@ -29,7 +29,7 @@ def isotonic(values: Floats, weights: Floats) -> Floats:
 
 
 def rising(values: Floats, weights: Floats | None = None) -> Floats:
-    """Return `isotonic` made strictly increasing by at least `MIN_RELATIVE_RISE`.
+    """Return `isotonic` made strictly increasing by at least `EQUAL`.
 
     Every ray from the origin crosses a piecewise-linear speed function exactly once if and only
     if the times of its knots strictly increase: this alone makes partitions unique.
@@ -39,7 +39,7 @@ def rising(values: Floats, weights: Floats | None = None) -> Floats:
 
 def _separated(times: Floats) -> Floats:
     for j in range(1, len(times)):
-        times[j] = max(times[j], times[j - 1] * (1 + MIN_RELATIVE_RISE))
+        times[j] = max(times[j], times[j - 1] * (1 + EQUAL))
     return times
 
 

@@ -19,6 +19,7 @@ from statistics import median, median_low
 from hetsched.errors import DataError
 from hetsched.job import IterationSeconds
 from hetsched.models import PiecewiseLinear, Polyline, SpeedFunction
+from hetsched.models.windows import CERTAIN_ERRORS, MAX_SIZES
 from hetsched.partition.balancer import (
     BALANCED,
     CLIFF,
@@ -47,8 +48,6 @@ of a tenth needs that many to show."""
 CHANGED = 1.12
 """Ratio, at least, by which the last three reports of a size must differ from those before, and by
 two standard deviations, to show another speed of the device."""
-GAIN_ERRORS = 3.0
-"""Standard errors of an iteration's time that a gain must exceed."""
 PRESUMED_NOISE = 0.06
 """Standard deviation of the logarithm of a time before any size was measured twice."""
 DEVIATION_PER_DIFFERENCE = 1.05
@@ -62,8 +61,6 @@ EVEN_ODDS = 0.5
 with more than its memory holds."""
 GROWTH = 8.0
 """Times the largest size that was measured, beyond which no share goes in one step."""
-MAX_SIZES = 32
-"""Numbers of units that are remembered of a device, the latest."""
 FALL = 4.0
 """Presumed slowdown beyond a cliff that wasn't measured."""
 FIRST_EXCESS = 1 / 64
@@ -226,7 +223,7 @@ class AdaptiveBalancer:
         """Return the gain, seconds per iteration, that isn't just noise."""
         noises = [noise for device in self._devices if (noise := device.noise) is not None]
         error = max(noises, default=PRESUMED_NOISE) / math.sqrt(len(self._totals))
-        return max(MIN_GAIN, GAIN_ERRORS * error) * median(self._totals)
+        return max(MIN_GAIN, CERTAIN_ERRORS * error) * median(self._totals)
 
     def _options(
         self, present: Shares, models: Sequence[SpeedFunction]

@@ -19,8 +19,9 @@ from typing import Any
 from hetsched.errors import DataError, UsageError
 from hetsched.job import IterationSeconds
 from hetsched.models import Akima, Constant, PiecewiseLinear, SpeedFunction
+from hetsched.models.curves import EQUAL
 from hetsched.models.validation import require_count, require_non_negative
-from hetsched.models.windows import Windows
+from hetsched.models.windows import DEPTH, Windows
 from hetsched.partition.discrete import optimal
 from hetsched.partition.distribution import (
     Distribution,
@@ -31,7 +32,7 @@ from hetsched.partition.distribution import (
 )
 from hetsched.partition.equal_times import constant, geometric
 from hetsched.partition.imbalance_factor import NodeModel, Trading
-from hetsched.partition.phases import ROUNDING, DeviceTime, Phase, parse_readings
+from hetsched.partition.phases import DeviceTime, Phase, parse_readings
 from hetsched.partition.root_finding import smooth
 from hetsched.units import closest_hint
 
@@ -78,8 +79,6 @@ UNBALANCED_RUNS = 2
 """Consecutive unbalanced runs after which trades (NEC) reconsider a balanced distribution."""
 MAX_SEARCH_RUNS = 30
 """Runs of one search per device; then the best is kept."""
-MAX_RUNS = 5
-"""Runs kept of one distribution; their median counts."""
 MAX_DISTRIBUTIONS = 256
 """Distributions kept, the latest."""
 
@@ -312,7 +311,7 @@ class Balancer:
             smoothed, seconds = twin
             smoothed.observe(share, reading.busy)
             first = seconds.setdefault(share, reading.busy)
-            if abs(reading.busy - first) > ROUNDING * first:
+            if abs(reading.busy - first) > EQUAL * first:
                 self._models[device], self._twins[device] = smoothed, None
 
     def _twin(self) -> tuple[Any, dict[int, float]] | None:
@@ -454,14 +453,14 @@ class Balancer:
         self._balanced = (
             reason in (BALANCED, COMMUNICATION_BOUND)
             or spread <= self._tolerance
-            or excess <= unit * (1 + ROUNDING)
+            or excess <= unit * (1 + EQUAL)
         )
         self._reason = reason
 
     # ---- measured distributions
 
     def _record(self, shares: Shares, seconds: tuple[float, ...]) -> None:
-        runs = self._runs.pop(shares, None) or deque(maxlen=MAX_RUNS)
+        runs = self._runs.pop(shares, None) or deque(maxlen=DEPTH)
         runs.append(seconds)
         self._runs[shares] = runs
         if len(self._runs) > MAX_DISTRIBUTIONS:

@@ -30,6 +30,7 @@ from hetsched.models import Constant
 from hetsched.models.curves import Floats, Numbers
 from hetsched.models.functions import NO_POINTS
 from hetsched.models.validation import require_non_negative, require_observation
+from hetsched.models.windows import MAX_SIZES
 from hetsched.partition.distribution import Limits, Shares
 from hetsched.partition.equal_times import constant
 
@@ -41,8 +42,6 @@ this test but gives no threshold."""
 CHANGED = 1.2
 """Ratio to the prediction that, twice in a row on the same side, means another speed: far above
 noise, and a line fitted to a curve may be wrong by as much."""
-MAX_ROWS = 32
-"""Rows of a device's history that are kept, the latest."""
 
 Line = tuple[float, float]
 """Gap and slope, seconds and seconds/unit."""
@@ -94,7 +93,7 @@ class NodeModel:
     """
 
     def __init__(self, history: Iterable[tuple[float, float, float]] = ()) -> None:
-        self._rows: deque[tuple[float, float, float]] = deque(maxlen=MAX_ROWS)
+        self._rows: deque[tuple[float, float, float]] = deque(maxlen=MAX_SIZES)
         self._deviation = 0  # 1, -1: the last row was much slower, faster than predicted
         self._fit: tuple[Line, Line] | None = None
         for row in history:
@@ -108,7 +107,7 @@ class NodeModel:
         ratio = (compute + transfer) / self.time(units) if self._rows else 1.0
         before, self._deviation = self._deviation, int(ratio > CHANGED) - int(ratio < 1 / CHANGED)
         if self._deviation and self._deviation == before:
-            self._rows = deque([self._rows[-1]], MAX_ROWS)
+            self._rows = deque([self._rows[-1]], MAX_SIZES)
             self._deviation = 0
         self._rows.append((float(units), float(compute), float(transfer)))
         self._fit = None

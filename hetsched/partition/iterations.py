@@ -17,6 +17,7 @@ from typing import Any
 from hetsched.errors import DataError, UsageError
 from hetsched.job import BALANCE_METHODS, IterationSeconds
 from hetsched.models import PiecewiseLinear
+from hetsched.models.windows import DEPTH, MAX_SIZES, MIN_TRUSTED_COUNT
 from hetsched.partition.adaptive import AdaptiveBalancer
 from hetsched.partition.balancer import (
     IMBALANCE,
@@ -38,15 +39,10 @@ MAX_WARM_UP_ROUNDS = 6
 """The most points that DFPA needed for a device."""
 DEVICES_PER_PAIR = 4
 """In simulated clusters (`simulate nec`) more pairs save no repartition, but move more rows."""
-MIN_REPORTS = 3
-"""Reports of a split before `auto` considers another one if times are measured: the median of
-three is right though one iteration took 20 times as long."""
 MIN_SECONDS = 1e-9
 """Shorter times can't be measured."""
 MAX_MOVES = 8
 """Moves whose median cost counts, and splits that late reports may still be of."""
-MAX_SIZES, MAX_TIMES = 32, 5
-"""Numbers of rows remembered per device, and times of each: the latest."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +101,8 @@ class IterationBalance:
     first split, unless a `warm_up` does, rounds of the first iteration (DFPA). `absent`: devices
     that take no part before they are restored, as after `lose`. `pairs`: trades at a time; by
     default a quarter of the devices. `seconds_per_row`: the least cost of moving a row.
-    `is_exact`: times are modelled; otherwise `auto` waits for `MIN_REPORTS` of a split.
+    `is_exact`: times are modelled; otherwise `auto` waits for
+    `MIN_TRUSTED_COUNT` reports of a split.
 
     `rows`: of each device, as decided last. `moves`: changes of the split.
 
@@ -151,7 +148,7 @@ class IterationBalance:
             self._balancer = AdaptiveBalancer(
                 self._units, tolerance, self._limits, self._whole_units(capacities, devices),
                 kinds or [""] * devices, self._moving_seconds, self._further_iterations,
-                1 if is_exact else MIN_REPORTS,
+                1 if is_exact else MIN_TRUSTED_COUNT,
             )  # fmt: skip
         elif method != "none":
             pairs = max(1, devices // DEVICES_PER_PAIR) if pairs is None else pairs
@@ -320,7 +317,7 @@ class IterationBalance:
                 copies = phases[Phase.TRANSFER]
                 busy = phases[Phase.COMPUTE] + phases[Phase.CONVERGE] + copies
                 sizes = self._evidence[device]
-                seconds = sizes.pop(count, None) or deque(maxlen=MAX_TIMES)
+                seconds = sizes.pop(count, None) or deque(maxlen=DEPTH)
                 seconds.append((busy, busy - copies))
                 sizes[count] = seconds
                 if len(sizes) > MAX_SIZES:

@@ -9,6 +9,7 @@ from numbers import Real
 
 from hetsched.errors import UsageError
 from hetsched.job import IterationSeconds
+from hetsched.models.curves import EQUAL
 from hetsched.models.validation import require_non_negative
 
 
@@ -24,9 +25,6 @@ class Phase(Enum):
     CONVERGE = "converge"
     """CONV: the device's convergence check."""
 
-
-ROUNDING = 1e-9
-"""Relative error allowed in a difference of times."""
 
 DeviceTime = float | Mapping[Phase, float] | None
 """Seconds, seconds of each phase, or None: the device is lost."""
@@ -74,7 +72,7 @@ def _phases(label: str, times: Mapping[Phase, float]) -> IterationSeconds:
         if not isinstance(phase, Phase):
             raise UsageError(f"{label}: {phase!r} is no Phase")
         # A wait is a difference of times.
-        is_rounding = phase is Phase.WAIT and isinstance(seconds, Real) and -ROUNDING < seconds < 0
+        is_rounding = phase is Phase.WAIT and isinstance(seconds, Real) and -EQUAL < seconds < 0
         name = f"{label}, {phase.name}"
         checked[phase.value] = require_non_negative(name, 0.0 if is_rounding else seconds, " s")
     return IterationSeconds(**checked)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hetsched.errors import UsageError
-from hetsched.models.curves import Floats
+from hetsched.models.curves import EQUAL, Floats
 from hetsched.partition.distribution import (
     Distribution,
     Limits,
@@ -29,8 +29,6 @@ from hetsched.partition.equal_times import geometric, round_greedy
 
 MIN_SHARE = 1e-6
 """Units: lower bound on shares, so that the fixed cost and slope of a curve are defined."""
-EQUAL = 1e-9
-"""Relative difference up to which times count as equal."""
 
 
 def smooth(models: Models, load: int, limits: Limits | None = None) -> Distribution:

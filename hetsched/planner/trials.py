@@ -28,6 +28,7 @@ from hetsched.planner.neighbours import DeviceSet, co_runners_of
 from hetsched.planner.races import rounds_of
 from hetsched.planner.records import Assignment, Candidate, JobPlan, PlannedRace
 from hetsched.planner.variants import MIN_RACE_UNITS, equal_devices, rough_seconds, similar_runs
+from hetsched.plans.costs import MAX_GRANULES
 from hetsched.plans.device_plan import DevicePlan, fits
 from hetsched.plans.recurrence import price
 from hetsched.plans.ring_search import best_plan
@@ -44,8 +45,6 @@ TEAM_START_SECONDS = 0.5
 MAX_SIZE_COST = 0.10
 """Relative cost of a trial of a chunk size at most once a split has settled, if it is right after
 a step."""
-MAX_TRIED_SHARE = 4096
-"""Largest share, units, whose chunk sizes are tried: the search takes as long as a plan's."""
 
 
 @dataclass(frozen=True)
@@ -452,7 +451,7 @@ def chunk_sizes(now: Situation) -> Iterator[Trial]:
         model, candidate, plan = assignment.model, assignment.candidate, assignment.plan
         if model is None or candidate is None or not isinstance(model.compute, PhaseCurve):
             continue
-        if plan.share > MAX_TRIED_SHARE or not candidate.info.link:
+        if plan.share > MAX_GRANULES or not candidate.info.link:
             continue
         if candidate.schedule != "best" or len(plan.sub_distributions) != 1:
             continue

@@ -17,6 +17,7 @@ import numpy as np
 
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
+from hetsched.models.curves import EQUAL
 from hetsched.plans.costs import (
     MAX_SLOTS,
     Floats,
@@ -31,8 +32,6 @@ BLOCK, DOUBLINGS = 64, 8
 bounded by the cheapest units."""
 ROUNDING = 1e-12
 """Relative error of a bound by rounding; a plan may take exactly as long as its bound."""
-EQUAL = 1e-9
-"""Relative difference of times from a line that is a rounding error."""
 
 
 class _Line(NamedTuple):

@@ -21,6 +21,8 @@ MAX_SLOTS = 4
 """Slots of a ring in searches: a chunk in each phase, and one waiting."""
 EQUAL_CHUNKS = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64])
 """Numbers of chunks of the rings tried first: more gain nothing, unless memory forces more."""
+MAX_SEARCHED_CHUNKS = int(EQUAL_CHUNKS[-1])
+"""Chunks beyond which a plan is searched at a shorter share, and sub-distributions aren't."""
 
 
 # ---- seconds

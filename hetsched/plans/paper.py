@@ -23,6 +23,7 @@ from hetsched.models import DeviceModel
 from hetsched.models.validation import require_count
 from hetsched.plans.costs import (
     MAX_GRANULES,
+    MAX_SEARCHED_CHUNKS,
     Floats,
     PhaseCosts,
     costs_of,
@@ -38,8 +39,6 @@ MAX_END_SIZES = 160
 """Sizes of a first or third chunk to compare: all, or so many spread evenly by ratio."""
 MAX_BRANCHES = 12
 """Fastest sub-distributions that are extended further, and with which a plan may continue."""
-MAX_CHUNKS = 64
-"""Maximum chunks of a sub-distribution; more cost more than they save."""
 MAX_ROOMS_PLANNED = 4
 """Ratio of share to memory above which the fastest sub-distribution is simply repeated."""
 MAX_SEARCHED_ROOMS = 24
@@ -279,7 +278,7 @@ class SubDistributionSearch:
     def within(self, room: int) -> Iterator[SubDistribution]:
         """Yield the sub-distributions of at most `room` units, each after all its prefixes."""
         level = list(self._first(room))
-        while level and len(level[0].chunks) <= MAX_CHUNKS:
+        while level and len(level[0].chunks) <= MAX_SEARCHED_CHUNKS:
             yield from level
             longer = {
                 extended.chunks: extended
@@ -355,7 +354,7 @@ class SubDistributionSearch:
                 yield self._appended(prefix, size)
 
     def _sub_distribution(self, chunks: Chunks) -> SubDistribution:
-        empty = Recurrence(0.0, self._overlap, MAX_CHUNKS)
+        empty = Recurrence(0.0, self._overlap, MAX_SEARCHED_CHUNKS)
         sub_distribution = SubDistribution((), 0, empty)
         for size in chunks:
             sub_distribution = self._appended(sub_distribution, size)

@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hetsched.models.curves import EQUAL
 from hetsched.plans.costs import PhaseCosts
 from hetsched.plans.device_plan import Overlap
 
 Ramp = tuple[int, ...]
 
 MAX_RAMP_CHUNKS = 24
-NEARLY = 1 + 1e-9
-"""Times up to this ratio differ by rounding errors."""
+NEARLY = 1 + EQUAL
 
 
 class Recipe(NamedTuple):

@@ -14,6 +14,7 @@ from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
 from hetsched.plans.costs import (
     EQUAL_CHUNKS,
+    MAX_SEARCHED_CHUNKS,
     GranularShare,
     PhaseCosts,
     costs_of,
@@ -36,8 +37,6 @@ MOVED_PLACES = 6
 moved."""
 MAX_CHEAP_CHUNKS = 512
 """Maximum chunks in the middle where small chunks cost less per unit."""
-MAX_SEARCHED_CHUNKS = 64
-"""Chunks beyond which a plan is searched at a shorter share."""
 KEPT = 24
 """Fastest recipes of which other ramps and sizes are tried. Where copies slow each other, as many
 plans are priced exactly: searches stretch copies instead."""
