@@ -158,7 +158,7 @@ def test_plug_ins_that_hang_everywhere_cost_other_jobs_no_device() -> None:
 
 
 def test_a_plug_in_that_hangs_in_the_daemon_delays_its_own_job_only() -> None:
-    with serving('[deadlines]\ndisk = "0.5s"\n' + CORES) as daemon, daemon.client() as client:
+    with serving('[deadlines]\ndisk = "4s"\n' + CORES) as daemon, daemon.client() as client:
         with ThreadPoolExecutor() as threads:
             hanging = threads.submit(client.submit, "toys:Hanging")
             with daemon.client() as other:
