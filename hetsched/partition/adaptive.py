@@ -50,8 +50,6 @@ CHANGED = 1.12
 two standard deviations, to show another speed of the device."""
 PRESUMED_NOISE = 0.06
 """Standard deviation of the logarithm of a time before any size was measured twice."""
-DEVIATION_PER_DIFFERENCE = 1.05
-"""Standard deviation over the median absolute difference of two values, for normal noise."""
 
 PART = 0.35
 """Part of the way into a cliff, by logarithms, that is tried next; it is as probable that the
@@ -60,9 +58,12 @@ EVEN_ODDS = 0.5
 """Probability that times rise gradually between two sizes instead, and that a device is as fast
 with more than its memory holds."""
 GROWTH = 8.0
-"""Times the largest size that was measured, beyond which no share goes in one step."""
+"""Times the largest size that was measured, beyond which no share goes in one step; nor does a
+share that was reported once become less than its part, as the report may be wild."""
 FALL = 4.0
 """Presumed slowdown beyond a cliff that wasn't measured."""
+WILD = 10.0
+"""Slowdown that a single report doesn't show: cliffs are less steep, wild reports steeper."""
 FIRST_EXCESS = 1 / 64
 """Part of a memory by which it is exceeded first: a few rows show what the next ones cost, as what
 doesn't fit is streamed or paged, and a line through them holds for `GROWTH` times as many."""
@@ -72,9 +73,8 @@ class AdaptiveBalancer:
     """The balancer of `auto`.
 
     `tolerance`: relative difference of the devices' times that is called balanced. `capacities`:
-    units that fit in each device's memory; beyond, it is probably slow. `kinds`: equal for devices
-    that presumably have the same speed. `min_reports`: of a split, before another one is
-    considered. `reason`: why shares stay; empty after a move.
+    units that fit in each device's memory; beyond, it is probably slow. `reason`: why shares stay;
+    empty after a move.
     """
 
     def __init__(
@@ -83,35 +83,28 @@ class AdaptiveBalancer:
         tolerance: float,
         limits: Limits,
         capacities: Limits,
-        kinds: Sequence[str],
         migration_cost: MigrationCost,
         further_runs: FurtherRuns,
-        min_reports: int,
     ) -> None:
         self._load = load
         self._tolerance = tolerance
         self._limits = [load if limit is None else limit for limit in limits]
-        self._kinds = kinds
         self._migration_cost = migration_cost
         self._further_runs = further_runs
-        self._min_reports = min_reports
         self._devices = [_Device(capacity) for capacity in capacities]
         self._lost: set[int] = set()
         self._present: Shares | None = None  # The last measured shares
         self._totals: deque[float] = deque(maxlen=WINDOW)  # Seconds of iterations with these
-        self._reports = 0  # Of these, since they were chosen
         self._next: Distribution | None = None
         self.reason = ""
 
     def tell(self, times: Sequence[DeviceTime], shares: Shares) -> None:
         """Report an iteration; raises UsageError as `Balancer.tell`."""
         if shares != self._present:
-            self._present, self._reports = shares, 0
+            self._present = shares
             self._totals.clear()
-        self._reports += 1
         self.learn(shares, times)
-        if self._reports >= self._min_reports:
-            self._next = None
+        self._next = None
 
     def learn(self, shares: Shares, times: Sequence[DeviceTime]) -> None:
         """Learn from an iteration with other shares than `ask` returned."""
@@ -163,10 +156,34 @@ class AdaptiveBalancer:
         used = self._used()
         if sum(limits[i] for i in used) < self._load:
             limits = self._limits
+        part = self._split_over(used, models, self._load, limits)
+        held = {i: least for i in used if part.shares[i] < (least := self._least_share(i))}
+        others = [i for i in used if i not in held]
+        load = self._load - sum(held.values())
+        if not held or sum(limits[i] for i in others) < load:
+            return part
+        shares = [*self._split_over(others, models, load, limits).shares]
+        for i, least in held.items():
+            shares[i] = least
+        return predict(models, tuple(shares))
+
+    def _split_over(
+        self,
+        used: Sequence[int],
+        models: Sequence[SpeedFunction],
+        load: int,
+        limits: Sequence[int],
+    ) -> Distribution:
         part = split_with_unmeasured(
-            geometric, [models[i] for i in used], self._load, [limits[i] for i in used]
+            geometric, [models[i] for i in used], load, [limits[i] for i in used]
         )
         return spread_over(part, used, len(self._devices))
+
+    def _least_share(self, device: int) -> int:
+        """Return the share that a device keeps while its present one was reported only once."""
+        share = self._present[device] if self._present is not None else 0
+        is_single = len(self._devices[device].times.get(share, ())) == 1
+        return math.ceil(share / GROWTH) if is_single else 0
 
     def _models(self) -> list[SpeedFunction]:
         return [device.curve if device.times else PiecewiseLinear() for device in self._devices]
@@ -174,21 +191,18 @@ class AdaptiveBalancer:
     def _first_split(self) -> Distribution:
         """Split the load without an iteration to compare with: within the memories if it fits.
 
-        A device unlike several equal ones, whose memory nobody knows, gets half an equal share: it
-        may be far slower, or beyond a cliff.
+        A device whose memory nobody knows gets half an equal share, if that of others is known:
+        beyond a cliff it is far slower.
         """
+        used = self._used()
         limits = [
             min(limit, device.capacity or self._load)
             for limit, device in zip(self._limits, self._devices, strict=True)
         ]
-        used = self._used()
-        kinds = [self._kinds[i] for i in used]
-        usual = max(kinds, key=kinds.count)
-        unlike = [i for i in used if not self._devices[i].capacity and self._kinds[i] != usual]
-        is_measured = any(self._devices[i].times for i in used)
-        if len(used) - len(unlike) > 1 and kinds.count(usual) > 1 and not is_measured:
-            for i in unlike:
-                limits[i] = min(limits[i], math.ceil(self._load / (2 * len(used) - len(unlike))))
+        unknown = [i for i in used if not self._devices[i].capacity]
+        if len(unknown) < len(used) and not any(self._devices[i].times for i in used):
+            for i in unknown:
+                limits[i] = min(limits[i], math.ceil(self._load / (2 * len(used) - len(unknown))))
         return self._partition(self._models(), limits)
 
     # ---- the choice
@@ -239,7 +253,7 @@ class AdaptiveBalancer:
                 curves[i] = reach.curve
             goal = self._partition(curves, limits)
             promised = goal
-            if any(reach.promise for reach in reaches.values()):
+            if any(each.promise and goal.shares[i] == limits[i] for i, each in reaches.items()):
                 for i, reach in reaches.items():
                     limits[i] = min(self._limits[i], reach.promise or reach.limit)
                 promised = self._partition(curves, limits)
@@ -314,21 +328,34 @@ class _Device:
 
     @property
     def noise(self) -> float | None:
-        """Standard deviation of the logarithm of a time; None if no size was repeated."""
+        """Median difference of two times, of their logarithms; None if no size was repeated.
+
+        About the standard deviation of one.
+        """
         steps: list[float] = []
         for times in self.times.values():
             kept = [*times]
             if len(kept) > 2:
                 kept.remove(max(kept))  # it may be wild
-            steps += [abs(math.log(b / a)) for a, b in pairwise(kept)]
-        return DEVIATION_PER_DIFFERENCE * median(steps) if steps else None
+            steps += [
+                abs(math.log(b / a)) for a, b in pairwise(kept) if b < WILD * a < WILD**2 * b
+            ]
+        return median(steps) if steps else None
+
+    def _believed(self) -> list[int]:
+        """Return the sizes whose times count: not a single report of a far slower pace."""
+        paces = {x: median_low(times) / x for x, times in self.times.items()}
+        fastest = min(paces, key=lambda x: paces[x])
+        slow = [x for x in paces if paces[x] > WILD * paces[fastest]]
+        is_single = sum(len(self.times[x]) for x in slow) == 1
+        return [x for x in paces if not (is_single and x in slow)]
 
     def _points(self) -> list[tuple[int, float]]:
         """Return the times that count, by size: contention only lengthens them.
 
         So of two the shorter one counts, and a size takes no longer than a larger one.
         """
-        sizes = sorted(self.times)
+        sizes = sorted(self._believed())
         least = [*accumulate((median_low(self.times[x]) for x in reversed(sizes)), min)]
         return list(zip(sizes, reversed(least), strict=True))
 
@@ -375,7 +402,7 @@ class _Device:
             limit = round(cliff.small * (cliff.large / cliff.small) ** part)
             return _Reach(below, limit, cliff.small, 1 - part, cliff.pace)
         if self.capacity is None:
-            return _Reach(self.curve, math.ceil(GROWTH * largest))
+            return _Reach(self.curve, math.ceil(GROWTH * largest), promise=MAX_LOAD)
         if largest > self.capacity:
             limit = self.capacity + round(GROWTH * (largest - self.capacity))
             return _Reach(self.curve, limit)

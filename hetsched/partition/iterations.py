@@ -17,7 +17,7 @@ from typing import Any
 from hetsched.errors import DataError, UsageError
 from hetsched.job import BALANCE_METHODS, IterationSeconds
 from hetsched.models import PiecewiseLinear
-from hetsched.models.windows import DEPTH, MAX_SIZES, MIN_TRUSTED_COUNT
+from hetsched.models.windows import DEPTH, MAX_SIZES
 from hetsched.partition.adaptive import AdaptiveBalancer
 from hetsched.partition.balancer import (
     IMBALANCE,
@@ -96,13 +96,11 @@ class IterationBalance:
     Shares are multiples of `granule` rows, except the last one. `tolerance`: relative difference
     of the devices' times, or imbalance factor, that needs no other split. `limits`: the maximum
     rows of each device; `capacities`: what fits in its memory: more rows are possible, but
-    probably slow (`auto`). `kinds`: equal for devices that presumably have the same speed
-    (`auto`). `models`: seconds of so many rows on each device, from earlier jobs: they give the
-    first split, unless a `warm_up` does, rounds of the first iteration (DFPA). `absent`: devices
-    that take no part before they are restored, as after `lose`. `pairs`: trades at a time; by
-    default a quarter of the devices. `seconds_per_row`: the least cost of moving a row.
-    `is_exact`: times are modelled; otherwise `auto` waits for
-    `MIN_TRUSTED_COUNT` reports of a split.
+    probably slow (`auto`). `models`: seconds of so many rows on each device, from earlier jobs:
+    they give the first split, unless a `warm_up` does, rounds of the first iteration (DFPA).
+    `absent`: devices that take no part before they are restored, as after `lose`. `pairs`: trades
+    at a time; by default a quarter of the devices. `seconds_per_row`: the least cost of moving a
+    row.
 
     `rows`: of each device, as decided last. `moves`: changes of the split.
 
@@ -119,13 +117,11 @@ class IterationBalance:
         tolerance: float | None = None,
         limits: Sequence[int | None] | None = None,
         capacities: Sequence[int | None] | None = None,
-        kinds: Sequence[str] | None = None,
         models: Sequence[Any | None] | None = None,
         absent: Collection[int] = (),
         warm_up: bool = False,
         pairs: int | None = None,
         seconds_per_row: float = 0.0,
-        is_exact: bool = True,
     ) -> None:
         if rows < 1 or devices < 1 or granule < 1:
             raise UsageError(f"balance: {rows} rows, {devices} devices, granule {granule}")
@@ -147,8 +143,7 @@ class IterationBalance:
         if method == "auto":
             self._balancer = AdaptiveBalancer(
                 self._units, tolerance, self._limits, self._whole_units(capacities, devices),
-                kinds or [""] * devices, self._moving_seconds, self._further_iterations,
-                1 if is_exact else MIN_TRUSTED_COUNT,
+                self._moving_seconds, self._further_iterations,
             )  # fmt: skip
         elif method != "none":
             pairs = max(1, devices // DEVICES_PER_PAIR) if pairs is None else pairs

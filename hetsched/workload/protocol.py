@@ -15,6 +15,7 @@ import importlib.util
 import math
 import re
 import string
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -535,7 +536,7 @@ TYPE_NAMES = {
 """Types of parameters, as error messages call them."""
 
 LIMITS = {">": "above", ">=": "at least", "<": "below", "<=": "at most"}
-MAX_FLOAT = 1.7976931348623157e308
+MAX_FLOAT = sys.float_info.max
 """The largest finite number: a limit that refuses infinity and NaN."""
 
 _first_use = threading.Lock()

@@ -213,15 +213,6 @@ def test_times_that_were_not_measured_do_not_end_the_job() -> None:
     assert sum(balance.rows) == 300
 
 
-def test_measured_times_move_nothing_before_the_third_report() -> None:
-    balance = IterationBalance(300, 2, is_exact=False)
-
-    moves = [balance.tell([timed(k, (150, 150), 1.5, 0.75)]) for k in (1, 2, 3)]
-
-    assert moves[:2] == [None, None]
-    assert moves[2] is not None and moves[2].rows == (100, 200)
-
-
 def test_a_gain_that_is_small_beside_the_waits_moves_nothing() -> None:
     balance = IterationBalance(300, 2)
     times = [IterationSeconds(1e-5, wait=2e-3), IterationSeconds(2e-5, wait=2e-3)]
@@ -230,14 +221,14 @@ def test_a_gain_that_is_small_beside_the_waits_moves_nothing() -> None:
         assert balance.tell([TimedIteration(k, balance.rows, times)]) is None
 
 
-def test_a_device_unlike_several_others_begins_with_half_a_share() -> None:
-    assert IterationBalance(500, 3, kinds=["core", "core", "gpu"]).rows == (200, 200, 100)
-    assert IterationBalance(500, 2, kinds=["core", "gpu"]).rows == (250, 250)
-    assert IterationBalance(300, 3, kinds=["a", "b", "c"]).rows == (100, 100, 100)
+def test_a_device_whose_memory_alone_is_unknown_begins_with_half_a_share() -> None:
+    assert IterationBalance(500, 3, capacities=[500, 500, None]).rows == (200, 200, 100)
+    assert IterationBalance(300, 2, capacities=[300, None]).rows == (200, 100)
+    assert IterationBalance(300, 3).rows == (100, 100, 100)
 
 
 def test_a_device_six_times_as_slow_is_left_few_rows() -> None:
-    balance = IterationBalance(32, 2, kinds=["core", "gpu"], is_exact=False)
+    balance = IterationBalance(32, 2)
 
     for k in range(1, 21):
         first, second = balance.rows
@@ -247,7 +238,7 @@ def test_a_device_six_times_as_slow_is_left_few_rows() -> None:
 
 
 def test_devices_that_were_slow_with_all_rows_do_not_get_more_than_there_are() -> None:
-    balance = IterationBalance(3, 3, kinds=["a", "b", "c"], absent=[1, 2])
+    balance = IterationBalance(3, 3, absent=[1, 2])
     for k, present, seconds in ((1, 0, 9.0), (2, 1, 9.0), (3, 2, 1e-3)):
         balance.restore(present)
         for other in {0, 1, 2} - {present}:

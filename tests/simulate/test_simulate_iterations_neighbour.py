@@ -33,9 +33,7 @@ def end_of(start: float, work: float, first_edge: float) -> float:
 def seconds(work: float, percent: int | None, seed: int) -> float:
     """Time of a job whose iterations are `work` seconds of one core; None: balanced."""
     draw = random.Random(seed)
-    balance = IterationBalance(
-        ROWS, 2, is_exact=False, seconds_per_row=4e-6, capacities=[ROWS, ROWS]
-    )
+    balance = IterationBalance(ROWS, 2, seconds_per_row=4e-6, capacities=[ROWS, ROWS])
     first = ROWS // 2 if percent is None else ROWS * percent // 100
     rows: tuple[int, ...] = (first, ROWS - first)
     now, reported, edge = 0.0, 0.0, draw.uniform(0, SLICE)
@@ -70,7 +68,7 @@ def test_two_equal_cores_keep_their_rows_beside_processes_that_interrupt_both(
     seed: int, remaining: int | None
 ) -> None:
     draw = random.Random(seed)
-    balance = IterationBalance(ROWS, 2, is_exact=False, capacities=[ROWS, ROWS])
+    balance = IterationBalance(ROWS, 2, capacities=[ROWS, ROWS])
 
     for first in range(1, ITERATIONS + 1, 10):
         batch = []

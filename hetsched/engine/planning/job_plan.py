@@ -325,7 +325,6 @@ def first_plan(
     chosen = choose_variants(candidates, job.load / len(candidates), state.plan_cache)
     names = [each.info.name for each in candidates]
     choices = dict(zip(names, chosen, strict=True))
-    kinds = {each.info.name: each.info.identity for each in candidates}
     capacities = {
         each.info.name: _capacity(each, demands[each.info.name], job.load) for each in candidates
     }
@@ -338,12 +337,10 @@ def first_plan(
         spec.balance,
         granule=job.iterative.granule,
         capacities=[capacities.get(device) for device in job.devices],
-        kinds=[kinds.get(device, "") for device in job.devices],
         models=[choices.get(device, ("", None))[1] for device in job.devices],
         absent=[slot for slot, device in enumerate(job.devices) if device not in choices],
         warm_up=bool(spec.warm_up),
         seconds_per_row=0.0 if is_modelled else row_bytes / MOVE_BYTES_PER_SECOND,
-        is_exact=is_modelled,
     )
     rows = dict(zip(job.devices, balance.rows, strict=True))
     assignments = tuple(

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from hetsched.errors import UsageError
 from hetsched.models import Constant
 from hetsched.partition import Balancer
+from hetsched.partition.iterations import TOLERANCE
 from hetsched.simulate.curves import Linear, Paging
 from hetsched.simulate.results import Cell, ExperimentResult, Table
 from hetsched.simulate.runs import LoopRun, LoopTrace, best_split, drive, exact_times
@@ -27,8 +28,6 @@ ELEMENT_BYTES = 8
 """A row has as many elements as there are rows."""
 MAX_NEAR_RATIO = 1.05
 """Maximum ratio to the optimum's time of a run near the optimum."""
-TOLERANCE = 0.05
-"""Ours; the paper doesn't give its tolerance."""
 MAX_RUNS = 30
 
 
