@@ -1,4 +1,4 @@
-"""Which device runs which chunk next: events in, commands out. Pure: no clock, no socket.
+"""Which device runs which chunk next. Pure: no clock, no socket.
 
 Chunks wait here, not at the devices: each device is sent a window of chunks ahead, nothing sent is
 revoked, and a finished chunk is never sent again. The unfinished chunks of a lost device go to a
@@ -16,53 +16,13 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from hetsched.device import Chunk, EvenChunks, TailPart
 from hetsched.job import DeviceProgress
-
-
-class Started(msgspec.Struct, frozen=True):
-    """The run begins: nothing is sent before this event."""
-
-
-class ChunkFinished(msgspec.Struct, frozen=True):
-    """`device` has finished the chunk with id `chunk`."""
-
-    device: str
-    chunk: int
-
-
-class TailChunkFinished(msgspec.Struct, frozen=True):
-    """`device` has finished `count` units of its tail from unit `first` on."""
-
-    device: str
-    first: int
-    count: int
-
-
-class TailLeft(msgspec.Struct, frozen=True):
-    """Nothing of its tail remains for `device`."""
-
-    device: str
-
-
-class DeviceLost(msgspec.Struct, frozen=True):
-    """The process of `device` has died."""
-
-    device: str
-
-
-class DeviceJoined(msgspec.Struct, frozen=True):
-    """A lost device is back, without chunks."""
-
-    device: str
-
-
-Event = Started | ChunkFinished | TailChunkFinished | TailLeft | DeviceLost | DeviceJoined
 
 
 class Send(msgspec.Struct, frozen=True):
@@ -74,13 +34,6 @@ class Send(msgspec.Struct, frozen=True):
     device: str
     chunks: tuple[Chunk, ...]
     opens_tail: bool = False
-
-
-class Finished(msgspec.Struct, frozen=True):
-    """Every unit is done; issued once."""
-
-
-Command = Send | Finished
 
 
 class WaitingChunks:
@@ -429,7 +382,10 @@ Victim = tuple[ExpectedFinish, DeviceQueue]
 
 
 class Dispatcher:
-    """The assignment of one run's chunks to devices, as a state machine. All by device.
+    """The assignment of one run's chunks to devices: told what happens, it says what to send.
+
+    What is obsolete has no effect: a late answer, a second loss. `now` is in seconds. All by
+    device:
 
     `queues`: its chunks in order; ids are unique across all devices. `windows`: how many may be
     sent but not finished. `limits`: units of the largest chunk that it can run; larger ones of
@@ -460,27 +416,11 @@ class Dispatcher:
         self._tails = dict.fromkeys(windows, TailProgress({})) | group_tails(tails or {})
         own = sum(queue.pending for queue in self._queues.values())
         self._unfinished = own + sum(tail.unfinished for tail in set(self._tails.values()))
-        self._has_started = self._has_finished = False
         self._new_ids = itertools.count(FIRST_NEW_ID)
         # Chunks of lost devices by id, the oldest first, and whose they were.
         self._pool: dict[int, tuple[DeviceQueue, Chunk]] = {}
         self._victim: Victim | None = None
         self._is_victim_current = False
-
-    def handle(self, event: Event, now: float) -> list[Command]:
-        """Return the commands that follow from `event`; `now` in seconds.
-
-        Obsolete events (a late answer, a second loss) have no effect.
-        """
-        return self.handle_together((event,), now)
-
-    def handle_together(self, events: Iterable[Event], now: float) -> list[Command]:
-        """As `handle`, for events that are known at once: decides only after the last."""
-        if self._has_finished:
-            return []
-        for event in events:
-            self._record(event, now)
-        return self._commands(now)
 
     def done_units(self, device: str) -> int:
         """Return the units that `device` has finished."""
@@ -539,32 +479,16 @@ class Dispatcher:
             if queue.pending or self._tails[name].is_taking(name)
         )
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether every unit is done."""
+        return self._unfinished == 0
+
     # ---- events
 
-    def _record(self, event: Event, now: float) -> None:
-        match event:
-            case Started():
-                self._has_started = True
-            case ChunkFinished(device, number):
-                self._finish_chunk(self._queues[device], number, now)
-            case TailChunkFinished(device, first, count):
-                if self._tails[device].finish(first, count):
-                    self._queues[device].finish(count, now)
-                    self._unfinished -= count
-            case TailLeft(device):
-                self._leave_tail(device)
-            case DeviceLost(device):
-                queue = self._queues[device]
-                queue.is_lost = True
-                for chunk in (*queue.sent.values(), *queue.waiting.clear()):
-                    self._abandon(queue, chunk)
-                queue.sent.clear()
-                queue.pending = 0
-                self._leave_tail(device)
-            case DeviceJoined(device):
-                self._queues[device].is_lost = False
-
-    def _finish_chunk(self, queue: DeviceQueue, number: int, now: float) -> None:
+    def finish_chunk(self, device: str, number: int, now: float) -> None:
+        """Record that `device` has finished the chunk with this id."""
+        queue = self._queues[device]
         chunk = queue.sent.pop(number, None)
         if chunk is not None:
             queue.pending -= chunk.count
@@ -577,26 +501,49 @@ class Dispatcher:
         queue.finish(chunk.count, now)
         self._unfinished -= chunk.count
 
-    def _leave_tail(self, device: str) -> None:
-        """Let other devices compute what lost ones have taken, when nobody takes any more."""
+    def finish_tail_chunk(self, device: str, first: int, count: int, now: float) -> bool:
+        """Record finished units of a tail; return whether they count, or run again."""
+        counts = self._tails[device].finish(first, count)
+        if counts:
+            self._queues[device].finish(count, now)
+            self._unfinished -= count
+        return counts
+
+    def leave_tail(self, device: str) -> None:
+        """Record that nothing of its tail remains for `device`, or that it is lost.
+
+        When nobody takes any more, other devices compute what lost ones have taken.
+        """
         for first, end in self._tails[device].leave(device):
             chunk = Chunk(next(self._new_ids), first, end - first)
             self._abandon(self._queues[device], chunk)
+
+    def lose(self, device: str) -> None:
+        """Record that the process of `device` has died."""
+        queue = self._queues[device]
+        queue.is_lost = True
+        for chunk in (*queue.sent.values(), *queue.waiting.clear()):
+            self._abandon(queue, chunk)
+        queue.sent.clear()
+        queue.pending = 0
+        self.leave_tail(device)
+
+    def join(self, device: str) -> None:
+        """Record that a lost device is back, without chunks."""
+        self._queues[device].is_lost = False
 
     def _abandon(self, owner: DeviceQueue, chunk: Chunk) -> None:
         self._pool[chunk.id] = owner, chunk
         owner.abandoned += chunk.count
 
-    # ---- commands
+    # ---- what to send
 
-    def _commands(self, now: float) -> list[Command]:
-        if not self._has_started:
+    def commands(self, now: float) -> list[Send]:
+        """Return what to send after all that is known by now; nothing is sent before."""
+        if self.is_finished:
             return []
-        if self._unfinished == 0:
-            self._has_finished = True
-            return [Finished()]
         self._is_victim_current = False
-        commands: list[Command] = []
+        commands: list[Send] = []
         for device, queue in self._queues.items():
             chunks = self._refill(device, queue, now)
             is_dry = not (queue.is_lost or queue.waiting)

@@ -15,16 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from hetsched.device import TAIL_CHUNK_ID, Chunk, ChunkTimes, TailCounter, TailPart
-from hetsched.dispatch import (
-    ChunkFinished,
-    Command,
-    Dispatcher,
-    Event,
-    Send,
-    Started,
-    TailChunkFinished,
-    TailLeft,
-)
+from hetsched.dispatch import Dispatcher, Send
 from hetsched.planner.records import JobPlan
 from hetsched.simulate.machine import ChunkTimings
 
@@ -83,7 +74,8 @@ class _Run:
         self._numbers = itertools.count()
 
     def run(self) -> dict[str, ChunkTimings]:
-        self._at(0.0, lambda now: self._handle(Started(), now))
+        for command in self._dispatcher.commands(0.0):
+            self._at(0.0, partial(self._receive, command))
         while self._events:
             now, _, action = heapq.heappop(self._events)
             action(now)
@@ -92,14 +84,7 @@ class _Run:
     def _at(self, time: float, action: Callable[[float], None]) -> None:
         heapq.heappush(self._events, (time, next(self._numbers), action))
 
-    def _handle(self, event: Event, now: float) -> None:
-        delay = 0.0 if isinstance(event, Started) else MESSAGE_SECONDS
-        for command in self._dispatcher.handle(event, now):
-            self._at(now + delay, partial(self._receive, command))
-
-    def _receive(self, command: Command, now: float) -> None:
-        if not isinstance(command, Send):
-            return
+    def _receive(self, command: Send, now: float) -> None:
         core = self._cores[command.device]
         core.chunks.extend(command.chunks)
         core.is_open = core.is_open or command.opens_tail
@@ -113,23 +98,31 @@ class _Run:
         if chunk is None:
             if core.is_open:
                 core.is_open = False
-                self._report(TailLeft(name), now)
+                self._report(lambda _: self._dispatcher.leave_tail(name), now)
             return
         is_taken = chunk.id == TAIL_CHUNK_ID
         start = now + TAKE_SECONDS if is_taken else now
         end = start + core.seconds(chunk, start)
         core.timings.append((chunk.count, ChunkTimes(compute=(start, end), taken=is_taken)))
-        done: Event = ChunkFinished(name, chunk.id)
-        if is_taken:
-            done = TailChunkFinished(name, chunk.first, chunk.count)
-        self._at(end, lambda time: self._finish(name, done, time))
+        self._at(end, lambda time: self._finish(name, chunk, time))
 
-    def _finish(self, name: str, done: Event, now: float) -> None:
-        self._report(done, now)
+    def _finish(self, name: str, chunk: Chunk, now: float) -> None:
+        def record(time: float) -> None:
+            if chunk.id == TAIL_CHUNK_ID:
+                self._dispatcher.finish_tail_chunk(name, chunk.first, chunk.count, time)
+            else:
+                self._dispatcher.finish_chunk(name, chunk.id, time)
+
+        self._report(record, now)
         self._advance(name, now)
 
-    def _report(self, event: Event, now: float) -> None:
-        self._at(now + MESSAGE_SECONDS, lambda time: self._handle(event, time))
+    def _report(self, record: Callable[[float], object], now: float) -> None:
+        def arrive(time: float) -> None:
+            record(time)
+            for command in self._dispatcher.commands(time):
+                self._at(time + MESSAGE_SECONDS, partial(self._receive, command))
+
+        self._at(now + MESSAGE_SECONDS, arrive)
 
 
 def run_dispatched(

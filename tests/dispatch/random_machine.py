@@ -6,20 +6,10 @@ import itertools
 import random
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from hetsched.device import Chunk, TailCounter, TailPart
-from hetsched.dispatch import (
-    ChunkFinished,
-    DeviceJoined,
-    DeviceLost,
-    Dispatcher,
-    Event,
-    Finished,
-    Send,
-    Started,
-    TailChunkFinished,
-    TailLeft,
-)
+from hetsched.dispatch import Dispatcher, Send
 
 MAX_STEPS = 5000
 MAX_DEATHS = 6
@@ -39,14 +29,13 @@ class RandomMachine:
         self.now = 0.0
         self.deaths = 0
         self.counts = [0] * self.load
-        self.is_finished = False
         self._dead: set[str] = set()
         self._lost: set[str] = set()
         """Devices whose loss was reported."""
         self._sent: dict[str, deque[Chunk]] = {device: deque() for device in devices}
         self._open: set[str] = set()
-        self._answers: deque[Event] = deque()
-        self._units: dict[int, Chunk] = {}
+        self._answers: deque[Callable[[], None]] = deque()
+        self._ids: set[int] = set()
         self._plan(devices)
 
     def _plan(self, devices: list[str]) -> None:
@@ -83,11 +72,12 @@ class RandomMachine:
         self.dispatcher = Dispatcher(queues, self.windows, self.limits, stealing, self.parts)
 
     def run(self) -> None:
-        self._handle(Started())
+        self._follow()
         for _ in range(MAX_STEPS):
-            if self.is_finished:
+            if self.dispatcher.is_finished:
                 return
             self._step()
+            self._follow()
         raise AssertionError("the run doesn't end")
 
     def _step(self) -> None:
@@ -99,7 +89,7 @@ class RandomMachine:
         ]
         steps += [lambda p=p: self._restart(p) for p in sorted(self._lost)]  # type: ignore[misc]
         if self._answers:
-            steps += [lambda: self._handle(self._answers.popleft())] * 3
+            steps += [self._answer] * 3
         if self.deaths < MAX_DEATHS and self.random.random() < 0.05:
             steps.append(lambda: self._die(self.random.choice(list(self._sent))))
         assert steps, "nobody has anything to do"
@@ -108,15 +98,15 @@ class RandomMachine:
     def _work(self, device: str) -> None:
         if self._sent[device]:
             chunk = self._sent[device].popleft()
-            self._answers.append(ChunkFinished(device, chunk.id))
+            self._answers.append(partial(self._finish, device, chunk))
             return
         name = next(g for g, group in self.groups.items() if device in group)
         taken = self._counters[name].take(self.parts[device])
         if taken is None:
             self._open.discard(device)
-            self._answers.append(TailLeft(device))
+            self._answers.append(partial(self.dispatcher.leave_tail, device))
         else:
-            self._answers.append(TailChunkFinished(device, *taken))
+            self._answers.append(partial(self._take, device, *taken))
 
     def _die(self, device: str) -> None:
         if device in self._lost:
@@ -125,42 +115,44 @@ class RandomMachine:
         self._lost.add(device)
         self._sent[device].clear()
         self._open.discard(device)
-        self._handle(DeviceLost(device))
+        self.dispatcher.lose(device)
 
     def _restart(self, device: str) -> None:
         self._lost.discard(device)
-        self._handle(DeviceJoined(device))
+        self.dispatcher.join(device)
 
-    def _handle(self, event: Event) -> None:
-        before = {device: self.dispatcher.done_units(device) for device in self._sent}
-        commands = self.dispatcher.handle(event, self.now)
-        if isinstance(event, ChunkFinished | TailChunkFinished):
-            self._count(event, self.dispatcher.done_units(event.device) - before[event.device])
-        for command in commands:
-            if isinstance(command, Finished):
-                self.is_finished = True
-            else:
-                self._receive(command)
-        progress = self.dispatcher.progress()
-        assert sum(device.share for device in progress) == self.load, (event, progress)
-        assert all(0 <= device.done <= device.share for device in progress)
+    def _answer(self) -> None:
+        self._answers.popleft()()
 
-    def _count(self, event: ChunkFinished | TailChunkFinished, units: int) -> None:
-        if isinstance(event, TailChunkFinished):
-            first, count = event.first, event.count
-        else:
-            first, count = self._units[event.chunk].first, self._units[event.chunk].count
-        assert units in (0, count)
+    def _finish(self, device: str, chunk: Chunk) -> None:
+        before = self.dispatcher.done_units(device)
+        self.dispatcher.finish_chunk(device, chunk.id, self.now)
+        units = self.dispatcher.done_units(device) - before
+        assert units in (0, chunk.count)
+        self._count(chunk.first, units)
+
+    def _take(self, device: str, first: int, count: int) -> None:
+        if self.dispatcher.finish_tail_chunk(device, first, count, self.now):
+            self._count(first, count)
+
+    def _count(self, first: int, units: int) -> None:
         for unit in range(first, first + units):
             self.counts[unit] += 1
+
+    def _follow(self) -> None:
+        for command in self.dispatcher.commands(self.now):
+            self._receive(command)
+        progress = self.dispatcher.progress()
+        assert sum(device.share for device in progress) == self.load, progress
+        assert all(0 <= device.done <= device.share for device in progress)
 
     def _receive(self, command: Send) -> None:
         device = command.device
         assert device not in self._lost
         self._sent[device].extend(command.chunks)
         assert len(self._sent[device]) <= self.windows[device]
-        assert self._units.keys().isdisjoint(chunk.id for chunk in command.chunks)
-        self._units.update((chunk.id, chunk) for chunk in command.chunks)
+        assert self._ids.isdisjoint(chunk.id for chunk in command.chunks)
+        self._ids.update(chunk.id for chunk in command.chunks)
         assert all(1 <= chunk.count <= self.limits[device] for chunk in command.chunks)
         if command.opens_tail:
             assert device in self.parts

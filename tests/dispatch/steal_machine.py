@@ -7,15 +7,10 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from dispatch_steps import finish
+
 from hetsched.device import Chunk
-from hetsched.dispatch import (
-    ChunkFinished,
-    Command,
-    Dispatcher,
-    Finished,
-    Send,
-    Started,
-)
+from hetsched.dispatch import Dispatcher, Send
 
 Pace = Callable[[float], float]
 """Seconds a unit that begins at a time."""
@@ -94,19 +89,17 @@ def play(
         else:
             heapq.heappush(events, (ready, next(number), name, chunk))
 
-    def follow(commands: list[Command], now: float) -> bool:
+    def follow(commands: list[Send], now: float) -> None:
         for command in commands:
-            if isinstance(command, Send):
-                for chunk in command.chunks:
-                    receive(command.device, chunk, now)
-        return any(isinstance(command, Finished) for command in commands)
+            for chunk in command.chunks:
+                receive(command.device, chunk, now)
 
-    over = follow(dispatcher.handle(Started(), 0.0), 0.0)
+    follow(dispatcher.commands(0.0), 0.0)
     while events:
         now, _, name, chunk = heapq.heappop(events)
         played.units.extend(range(chunk.first, chunk.first + chunk.count))
         played.by[name] += chunk.count
         played.makespan = now
-        over = follow(dispatcher.handle(ChunkFinished(name, chunk.id), now), now) or over
-    assert over, "results are held back for chunks that don't come"
+        follow(finish(dispatcher, name, chunk.id, now), now)
+    assert dispatcher.is_finished, "results are held back for chunks that don't come"
     return played

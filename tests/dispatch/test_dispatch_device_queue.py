@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import tracemalloc
 
+from dispatch_steps import finish, lose
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.device import EvenChunks
-from hetsched.dispatch import (
-    ChunkFinished,
-    DeviceLost,
-    Dispatcher,
-    Started,
-    total_units,
-)
+from hetsched.dispatch import Dispatcher, total_units
 from hetsched.plans.recipes import evenly
 
 MIB = 1 << 20
@@ -39,9 +34,9 @@ def test_an_hour_on_64_cores_takes_little_memory_and_progress_is_cheap() -> None
     tracemalloc.start()
     try:
         dispatcher = hour_long_run(64)
-        dispatcher.handle(Started(), 0.0)
-        dispatcher.handle(ChunkFinished("cpu0", 0), 0.1)
-        dispatcher.handle(DeviceLost("cpu1"), 0.2)
+        dispatcher.commands(0.0)
+        finish(dispatcher, "cpu0", 0, 0.1)
+        lose(dispatcher, "cpu1", 0.2)
         held, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -2,17 +2,10 @@
 
 from collections.abc import Sequence
 
+from dispatch_steps import finish, join, lose
+
 from hetsched.device import Chunk
-from hetsched.dispatch import (
-    ChunkFinished,
-    Command,
-    DeviceJoined,
-    DeviceLost,
-    Dispatcher,
-    Finished,
-    Send,
-    Started,
-)
+from hetsched.dispatch import Dispatcher, Send
 
 
 def queues(**counts: Sequence[int]) -> dict[str, list[Chunk]]:
@@ -35,72 +28,70 @@ def dispatch(window: int = 2, limit: int = 100, **counts: Sequence[int]) -> Disp
     )
 
 
-def sent(commands: list[Command]) -> dict[str, list[tuple[int, int]]]:
+def sent(commands: list[Send]) -> dict[str, list[tuple[int, int]]]:
     """Device -> (first, count) of what it was sent."""
-    return {
-        c.device: [(chunk.first, chunk.count) for chunk in c.chunks]
-        for c in commands
-        if isinstance(c, Send)
-    }
+    return {c.device: [(chunk.first, chunk.count) for chunk in c.chunks] for c in commands}
 
 
 def test_each_device_is_sent_its_window_and_one_chunk_more_for_each_that_ends() -> None:
     dispatcher = dispatch(a=[1, 1, 1], b=[2])
-    assert sent(dispatcher.handle(Started(), 0.0)) == {"a": [(0, 1), (1, 1)], "b": [(3, 2)]}
-    assert sent(dispatcher.handle(ChunkFinished("a", 0), 1.0)) == {"a": [(2, 1)]}
-    assert dispatcher.handle(ChunkFinished("a", 1), 2.0) == []
+    assert sent(dispatcher.commands(0.0)) == {"a": [(0, 1), (1, 1)], "b": [(3, 2)]}
+    assert sent(finish(dispatcher, "a", 0, 1.0)) == {"a": [(2, 1)]}
+    assert finish(dispatcher, "a", 1, 2.0) == []
 
 
-def test_the_end_is_said_once_all_units_are_done() -> None:
+def test_the_run_is_finished_once_all_units_are_done() -> None:
     dispatcher = dispatch(a=[1], b=[1])
-    dispatcher.handle(Started(), 0.0)
-    assert dispatcher.handle(ChunkFinished("b", 1), 1.0) == []
-    assert dispatcher.handle(ChunkFinished("a", 0), 2.0) == [Finished()]
-    assert dispatcher.handle(ChunkFinished("a", 0), 3.0) == []
+    dispatcher.commands(0.0)
+    assert finish(dispatcher, "b", 1, 1.0) == []
+    assert not dispatcher.is_finished
+    assert finish(dispatcher, "a", 0, 2.0) == []
+    assert dispatcher.is_finished
+    assert finish(dispatcher, "a", 0, 3.0) == []
 
 
-def test_nothing_is_sent_before_the_start() -> None:
+def test_a_device_lost_before_the_start_is_sent_nothing() -> None:
     dispatcher = dispatch(a=[1], b=[1])
-    assert dispatcher.handle(DeviceLost("a"), 0.0) == []
-    assert sent(dispatcher.handle(Started(), 1.0)) == {"b": [(1, 1), (0, 1)]}
+    dispatcher.lose("a")
+    assert sent(dispatcher.commands(1.0)) == {"b": [(1, 1), (0, 1)]}
 
 
 def test_a_lost_device_s_chunks_go_to_those_without_chunks_of_their_own() -> None:
     dispatcher = dispatch(a=[1, 1, 1], b=[1, 1, 1])
-    dispatcher.handle(Started(), 0.0)
-    assert dispatcher.handle(DeviceLost("a"), 1.0) == []
-    assert sent(dispatcher.handle(ChunkFinished("b", 3), 2.0)) == {"b": [(5, 1)]}
-    assert sent(dispatcher.handle(ChunkFinished("b", 4), 3.0)) == {"b": [(0, 1)]}
+    dispatcher.commands(0.0)
+    assert lose(dispatcher, "a", 1.0) == []
+    assert sent(finish(dispatcher, "b", 3, 2.0)) == {"b": [(5, 1)]}
+    assert sent(finish(dispatcher, "b", 4, 3.0)) == {"b": [(0, 1)]}
 
 
 def test_chunks_of_others_are_split_to_what_a_device_takes_and_have_new_ids() -> None:
     dispatcher = Dispatcher(queues(a=[5], b=[]), {"a": 1, "b": 3}, {"a": 5, "b": 2})
-    dispatcher.handle(Started(), 0.0)
-    (command,) = dispatcher.handle(DeviceLost("a"), 1.0)
-    assert isinstance(command, Send)
+    dispatcher.commands(0.0)
+    (command,) = lose(dispatcher, "a", 1.0)
     assert [(c.first, c.count) for c in command.chunks] == [(0, 2), (2, 2), (4, 1)]
     assert len({0, *(c.id for c in command.chunks)}) == 4
     assert all(c.last and not c.barrier for c in command.chunks)
 
 
 def test_a_run_of_no_units_is_over_at_once() -> None:
-    assert Dispatcher({}, {}, {}).handle(Started(), 0.0) == [Finished()]
+    assert Dispatcher({}, {}, {}).is_finished
 
 
 def test_a_chunk_that_ended_before_its_device_s_loss_was_seen_counts() -> None:
     dispatcher = dispatch(window=2, a=[1, 1])
-    dispatcher.handle(Started(), 0.0)
-    dispatcher.handle(DeviceLost("a"), 1.0)
-    dispatcher.handle(ChunkFinished("a", 0), 1.0)
+    dispatcher.commands(0.0)
+    lose(dispatcher, "a", 1.0)
+    finish(dispatcher, "a", 0, 1.0)
     assert dispatcher.done_units("a") == 1
-    assert sent(dispatcher.handle(DeviceJoined("a"), 2.0)) == {"a": [(1, 1)]}
+    assert sent(join(dispatcher, "a", 2.0)) == {"a": [(1, 1)]}
 
 
 def test_chunks_reported_together_have_the_pace_of_all_of_them() -> None:
     dispatcher = dispatch(window=6, a=[5] * 6)
-    dispatcher.handle(Started(), 10.0)
+    dispatcher.commands(10.0)
     paces = []
     for chunks, now in ((range(4), 12.0), (range(4, 6), 14.0)):
-        dispatcher.handle_together([ChunkFinished("a", number) for number in chunks], now)
+        for number in chunks:
+            dispatcher.finish_chunk("a", number, now)
         paces.append(dispatcher.measured_pace("a"))
     assert paces == [0.1, 0.2]

@@ -6,19 +6,13 @@ import sys
 from types import FrameType
 
 import pytest
+from dispatch_steps import finish
 from hypothesis import given
 from hypothesis import strategies as st
 from steal_machine import Device, Pace, play
 
 from hetsched.device import Chunk, DeviceInfo
-from hetsched.dispatch import (
-    ChunkFinished,
-    Dispatcher,
-    ExpectedFinish,
-    Send,
-    Started,
-    units_to_steal,
-)
+from hetsched.dispatch import Dispatcher, ExpectedFinish, units_to_steal
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel
 from hetsched.planner.job_planner import Candidate, plan_job
@@ -142,39 +136,37 @@ def two_devices(paces: dict[str, float | None] | None) -> Dispatcher:
 
 
 def sent(dispatcher: Dispatcher, now: float) -> dict[str, tuple[Chunk, ...]]:
-    commands = dispatcher.handle(ChunkFinished("b", 6), now)
-    return {command.device: command.chunks for command in commands if isinstance(command, Send)}
+    commands = finish(dispatcher, "b", 6, now)
+    return {command.device: command.chunks for command in commands}
 
 
 def test_a_dry_device_takes_the_final_chunk_and_the_one_before_becomes_the_last() -> None:
     dispatcher = two_devices({"a": 1.0, "b": 1.0})
-    dispatcher.handle(Started(), 0.0)
+    dispatcher.commands(0.0)
     (stolen,) = sent(dispatcher, 10.0)["b"]
     assert (stolen.first, stolen.count, stolen.last) == (50, 10, True)
     finals = []
     for number in range(5):
-        for command in dispatcher.handle(ChunkFinished("a", number), 10.0 + number):
-            if isinstance(command, Send) and command.device == "a":
+        for command in finish(dispatcher, "a", number, 10.0 + number):
+            if command.device == "a":
                 finals = [chunk.last for chunk in command.chunks]
     assert finals == [True]
 
 
 def test_without_paces_nothing_is_stolen() -> None:
     dispatcher = two_devices(None)
-    dispatcher.handle(Started(), 0.0)
+    dispatcher.commands(0.0)
     assert sent(dispatcher, 10.0) == {}
 
 
 def test_a_final_chunk_that_is_too_much_is_divided() -> None:
     chunks = {"a": [Chunk(0, 0, 4), Chunk(1, 4, 20, last=True)], "b": [Chunk(2, 24, 4, last=True)]}
     dispatcher = Dispatcher(chunks, {"a": 1, "b": 1}, {"a": 20, "b": 20}, {"a": 1.0, "b": 1.0})
-    dispatcher.handle(Started(), 0.0)
-    (command,) = dispatcher.handle(ChunkFinished("b", 2), 4.0)
-    assert isinstance(command, Send)
+    dispatcher.commands(0.0)
+    (command,) = finish(dispatcher, "b", 2, 4.0)
     (stolen,) = command.chunks
     assert (stolen.first, stolen.count, stolen.last) == (14, 10, True)
-    (command,) = dispatcher.handle(ChunkFinished("a", 0), 4.0)
-    assert isinstance(command, Send)
+    (command,) = finish(dispatcher, "a", 0, 4.0)
     (remaining,) = command.chunks
     assert (remaining.id, remaining.first, remaining.count, remaining.last) == (1, 4, 10, True)
 
@@ -190,9 +182,9 @@ def test_that_many_are_idle_beside_many_chunks_costs_little_at_each_event() -> N
         dict.fromkeys(chunks, 1),
         {**dict.fromkeys(cores, 10.0), "g": 0.001},
     )
-    dispatcher.handle(Started(), 0.0)
+    dispatcher.commands(0.0)
     for index, core in enumerate(cores):
-        dispatcher.handle(ChunkFinished(core, index), 0.5)
+        finish(dispatcher, core, index, 0.5)
     calls = 0
 
     def count(frame: FrameType, event: str, argument: object) -> None:
@@ -202,7 +194,7 @@ def test_that_many_are_idle_beside_many_chunks_costs_little_at_each_event() -> N
     before = sys.getprofile()
     sys.setprofile(count)
     try:
-        dispatcher.handle(ChunkFinished("g", 64), 0.5)
+        finish(dispatcher, "g", 64, 0.5)
     finally:
         sys.setprofile(before)
     assert calls < 40 * len(chunks)

@@ -1,24 +1,15 @@
 """Cores that share a tail: when they may take it, and what becomes of it at a death."""
 
+from dispatch_steps import finish, join, leave, lose, take
+
 from hetsched.device import Chunk, TailPart
-from hetsched.dispatch import (
-    ChunkFinished,
-    Command,
-    DeviceJoined,
-    DeviceLost,
-    Dispatcher,
-    Finished,
-    Send,
-    Started,
-    TailChunkFinished,
-    TailLeft,
-)
+from hetsched.dispatch import Dispatcher, Send
 
 TAIL = TailPart(first=20, units=12, weight=0.5)
 OWN = {"cpu0": [Chunk(0, 0, 5), Chunk(1, 5, 5, last=True)], "cpu1": [Chunk(2, 10, 10, last=True)]}
 
 
-def started(window: int = 1, *, stealing: bool = False) -> tuple[Dispatcher, list[Command]]:
+def started(window: int = 1, *, stealing: bool = False) -> tuple[Dispatcher, list[Send]]:
     cores = list(OWN)
     dispatcher = Dispatcher(
         OWN,
@@ -27,7 +18,7 @@ def started(window: int = 1, *, stealing: bool = False) -> tuple[Dispatcher, lis
         dict.fromkeys(cores, 1.0) if stealing else None,
         dict.fromkeys(cores, TAIL),
     )
-    return dispatcher, dispatcher.handle(Started(), 0.0)
+    return dispatcher, dispatcher.commands(0.0)
 
 
 def test_the_tail_is_opened_with_the_last_own_chunk() -> None:
@@ -36,57 +27,50 @@ def test_the_tail_is_opened_with_the_last_own_chunk() -> None:
         Send("cpu0", (OWN["cpu0"][0],)),
         Send("cpu1", tuple(OWN["cpu1"]), opens_tail=True),
     ]
-    assert dispatcher.handle(ChunkFinished("cpu0", 0), 5.0) == [
-        Send("cpu0", (OWN["cpu0"][1],), opens_tail=True)
-    ]
+    assert finish(dispatcher, "cpu0", 0, 5.0) == [Send("cpu0", (OWN["cpu0"][1],), opens_tail=True)]
 
 
 def test_several_reports_are_decided_upon_at_once() -> None:
     dispatcher, _ = started(stealing=True)
-    dispatcher.handle(ChunkFinished("cpu1", 2), 1.0)
-    reports = [
-        TailChunkFinished("cpu1", 20, 3),
-        TailChunkFinished("cpu1", 23, 9),
-        TailLeft("cpu1"),
-    ]
+    finish(dispatcher, "cpu1", 2, 1.0)
+    dispatcher.finish_tail_chunk("cpu1", 20, 3, 1.1)
+    dispatcher.finish_tail_chunk("cpu1", 23, 9, 1.1)
 
-    (send,) = dispatcher.handle_together(reports, 1.1)
+    (send,) = leave(dispatcher, "cpu1", 1.1)
 
-    assert isinstance(send, Send)
     assert send.device == "cpu1"  # nothing remains in the tail: it takes a part of cpu0's share
 
 
 def test_a_core_that_may_take_units_steals_nothing() -> None:
     dispatcher, _ = started(stealing=True)
-    dispatcher.handle(ChunkFinished("cpu1", 2), 1.0)
-    assert dispatcher.handle(TailLeft("cpu1"), 1.1) != []  # now it takes a part of cpu0's chunk
+    finish(dispatcher, "cpu1", 2, 1.0)
+    assert leave(dispatcher, "cpu1", 1.1) != []  # now it takes a part of cpu0's chunk
 
 
 def test_the_largest_possible_chunk_of_a_core_in_the_tail_is_known_for_deadlines() -> None:
     dispatcher, _ = started()
-    dispatcher.handle(ChunkFinished("cpu1", 2), 5.0)
+    finish(dispatcher, "cpu1", 2, 5.0)
     assert [(d, c.count, since) for d, c, since in dispatcher.oldest_sent()] == [
         ("cpu0", 5, 0.0),
         ("cpu1", 3, 5.0),
     ]
-    dispatcher.handle(TailLeft("cpu1"), 6.0)
+    leave(dispatcher, "cpu1", 6.0)
     assert [device for device, _, _ in dispatcher.oldest_sent()] == ["cpu0"]
 
 
 def test_what_a_dead_process_didn_t_finish_of_the_tail_runs_again() -> None:
     dispatcher, _ = started(window=2)
     for number, device in enumerate(["cpu0", "cpu0", "cpu1"]):
-        dispatcher.handle(ChunkFinished(device, number), 5.0)
-    dispatcher.handle(TailChunkFinished("cpu1", 23, 3), 6.0)
+        finish(dispatcher, device, number, 5.0)
+    take(dispatcher, "cpu1", 23, 3, 6.0)
     for device in OWN:
-        dispatcher.handle(DeviceLost(device), 7.0)
-    late = TailChunkFinished("cpu0", 20, 3)
-    assert dispatcher.handle(late, 7.1) == []
+        lose(dispatcher, device, 7.0)
+    assert not dispatcher.finish_tail_chunk("cpu0", 20, 3, 7.1)
 
-    (send,) = dispatcher.handle(DeviceJoined("cpu0"), 8.0)
+    (send,) = join(dispatcher, "cpu0", 8.0)
 
-    assert isinstance(send, Send)
     assert [(chunk.first, chunk.count) for chunk in send.chunks] == [(20, 3), (26, 6)]
     assert not send.opens_tail
-    assert dispatcher.handle(ChunkFinished("cpu0", send.chunks[0].id), 9.0) == []
-    assert dispatcher.handle(ChunkFinished("cpu0", send.chunks[1].id), 9.0) == [Finished()]
+    assert finish(dispatcher, "cpu0", send.chunks[0].id, 9.0) == []
+    assert finish(dispatcher, "cpu0", send.chunks[1].id, 9.0) == []
+    assert dispatcher.is_finished

@@ -37,7 +37,7 @@ STAGES: dict[str, tuple[Any, str]] = {
     "place": (JobArrays, "place"),
     "plan, in the planner's thread": (job_planning, "next_plan"),
     "prepare": (JobArrays, "prepare_message"),
-    "dispatch": (Dispatcher, "handle_together"),
+    "dispatch": (Dispatcher, "commands"),
     "report": (runner, "job_report"),
 }
 """Stage -> a function that it calls: a class or module, and the name there."""

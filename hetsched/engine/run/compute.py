@@ -10,17 +10,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from hetsched.device import TAIL_CHUNK_ID, ChunkTimes
-from hetsched.dispatch import (
-    ChunkFinished,
-    DeviceJoined,
-    DeviceLost,
-    Dispatcher,
-    Event,
-    Send,
-    Started,
-    TailChunkFinished,
-    TailLeft,
-)
+from hetsched.dispatch import Dispatcher
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
 from hetsched.engine.run.attempt import Attempt, DeviceWait, Joined, Lost, Message
@@ -72,15 +62,14 @@ class Computation:
             {device: each.tail for device, each in assignments.items() if each.tail is not None},
         )
         self.has_lost_device = False  # Then the times aren't those of the plan
-        self._is_done = False
 
     async def run(self) -> None:
         """Run all chunks. Raises StartOver if no assigned device remains."""
         attempt = self._attempt
         attempt.begin_step("computing", self._waits, self._deadlines.chunk)
         self._runner.report_progress(attempt, force=True)
-        self._handle([Started()])
-        while not self._is_done:
+        self._send()
+        while not self.dispatcher.is_finished:
             match await attempt.event():
                 case Message(device, device_messages.ChunksDone() as done):
                     attempt.prepared.add(device)  # if no answer to Prepare is due
@@ -88,11 +77,13 @@ class Computation:
                 case Joined(device):
                     attempt.prepare_again(device)
                 case Message(device, device_messages.Prepared()):  # its process had ended
-                    self._handle([DeviceJoined(device)])
+                    self.dispatcher.join(device)
+                    self._send()
                 case Lost(device):
                     self.has_lost_device = True
-                    self._handle([DeviceLost(device)])
-            if not self._is_done:
+                    self.dispatcher.lose(device)
+                    self._send()
+            if not self.dispatcher.is_finished:
                 self._runner.report_progress(attempt)
         await self._parts.close()
 
@@ -101,37 +92,25 @@ class Computation:
         ranges = [pair for pairs in self._ranges.values() for pair in pairs]
         return [unit for first, end in ranges for unit in (first, end - 1)]
 
-    def _handle(self, events: Sequence[Event]) -> None:
-        attempt = self._attempt
-        for command in self.dispatcher.handle_together(events, time.monotonic()):
-            if isinstance(command, Send):
-                message = device_messages.Run(attempt.id, command.chunks, command.opens_tail)
-                self._runner.context.fleet.send(command.device, message)
-            else:
-                self._is_done = True
+    def _send(self) -> None:
+        for command in self.dispatcher.commands(time.monotonic()):
+            message = device_messages.Run(self._attempt.id, command.chunks, command.opens_tail)
+            self._runner.context.fleet.send(command.device, message)
 
     def _on_chunks(self, device: str, done: device_messages.ChunksDone) -> None:
         """Record a device's report; what it took from the tail counts only if the tail does."""
-        own, taken, events = [], [], []
-        tail_events: list[Event] = []
+        now = time.monotonic()
+        counted: list[device_messages.DoneChunk] = []
         for chunk in done.chunks:
-            if chunk.chunk == TAIL_CHUNK_ID:
-                taken.append(chunk)
-                tail_events.append(TailChunkFinished(device, chunk.first, chunk.count))
-            else:
-                own.append(chunk)
-                events.append(ChunkFinished(device, chunk.chunk))
-        if own:
-            self._record(device, own)
-            self._handle(events)
+            if chunk.chunk != TAIL_CHUNK_ID:
+                self.dispatcher.finish_chunk(device, chunk.chunk, now)
+            elif not self.dispatcher.finish_tail_chunk(device, chunk.first, chunk.count, now):
+                continue  # its units run again
+            counted.append(chunk)
+        self._record(device, counted)
         if done.has_left:
-            tail_events.append(TailLeft(device))
-        if not tail_events:
-            return
-        units_before = self.dispatcher.done_units(device)
-        self._handle(tail_events)
-        if self.dispatcher.done_units(device) > units_before:  # else they run again
-            self._record(device, taken)
+            self.dispatcher.leave_tail(device)
+        self._send()
 
     def _record(self, device: str, chunks: Iterable[device_messages.DoneChunk]) -> None:
         ranges, records = self._ranges[device], self._attempt.times[device]
