@@ -14,6 +14,7 @@ import msgspec
 
 from hetsched.config import load_profile
 from hetsched.errors import HetschedError, UsageError
+from hetsched.partition.iterations import TOLERANCE
 from hetsched.simulate import cluster, machine_tables
 from hetsched.simulate.curves import Linear
 from hetsched.simulate.papers import clarke, dethier, dfpa, ilic, nec
@@ -109,7 +110,7 @@ FLAGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("clarke", "--linear", {"choices": get_args(Linear), "default": "time",
                             "help": "what changes linearly while it sets in"}),
     ("clarke", "--sweep", {"action": "store_true", "help": "72 settings of the four above"}),
-    ("clarke", "--tolerance", {"type": float, "default": clarke.TOLERANCE, "help": BALANCED}),
+    ("clarke", "--tolerance", {"type": float, "default": TOLERANCE, "help": BALANCED}),
     ("dfpa", "--platforms", {"type": int, "default": 200, "metavar": "N",
                              "help": "random ones of each kind [%(default)s]"}),
     ("dfpa", "--tolerance", {"type": float, "default": dfpa.TOLERANCE, "help": BALANCED}),
