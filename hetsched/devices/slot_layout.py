@@ -16,7 +16,6 @@ import numpy as np
 
 from hetsched.device import Slot
 from hetsched.devices.base import DeviceOutOfMemory
-from hetsched.errors import InternalError
 from hetsched.memory import MemoryDemand
 from hetsched.plans.slots import slot_bytes
 from hetsched.workload import ArraySpec
@@ -105,16 +104,13 @@ def slot_layout(
     arrays : sequence of ArraySpec
         Resident ones are left out. An inout array has two buffers unless it is computed in place.
     in_place : mapping
-        Output name -> name of the input whose buffer it reuses.
+        Output name -> name of the input whose buffer it reuses, if that has its size.
     demand : MemoryDemand
     alignment : int, bytes
-
-    Raises
-    ------
-    InternalError
-        An output doesn't fit the buffer that it should reuse.
     """
     split = [spec for spec in arrays if not spec.is_whole]
+    size = {(spec.name, spec.is_output): unit_bytes(spec) for spec in split}
+    in_place = {y: x for y, x in in_place.items() if size[y, True] == size.get((x, False))}
     buffered = [(spec, False) for spec in split if spec.is_input]
     buffered += [(spec, True) for spec in split if spec.is_output and spec.name not in in_place]
     buffered.sort(key=lambda entry: -np.dtype(entry[0].dtype).itemsize)
@@ -124,18 +120,9 @@ def slot_layout(
         (outputs if is_output else inputs)[spec.name] = Buffer(spec, index)
     for spec in split:
         if spec.is_output and spec.name in in_place:
-            outputs[spec.name] = _reused(spec, inputs[in_place[spec.name]])
+            outputs[spec.name] = Buffer(spec, inputs[in_place[spec.name]].index)
     unit_sizes = tuple(unit_bytes(spec) for spec, _ in buffered)
     return SlotLayout(inputs, outputs, unit_sizes, demand, alignment)
-
-
-def _reused(spec: ArraySpec, buffer: Buffer) -> Buffer:
-    if unit_bytes(spec) != unit_bytes(buffer.spec):
-        raise InternalError(
-            f"{spec.name} can't be computed in place of {buffer.spec.name}:"
-            f" {unit_bytes(spec)} bytes per unit against {unit_bytes(buffer.spec)}"
-        )
-    return Buffer(spec, buffer.index)
 
 
 # ---- in host memory

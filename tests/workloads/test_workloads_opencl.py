@@ -60,6 +60,20 @@ def compute(
     return result
 
 
+@pytest.mark.parametrize("direction", ["forward", "inverse", "roundtrip"])
+@pytest.mark.parametrize(("batch", "axes"), [("5x16", "-1"), ("3x6x8", "1"), ("3x4x6x8", "1,3")])
+def test_units_are_transformed_along_some_axes(
+    runtime: OpenClRuntime, batch: str, axes: str, direction: str, library: str
+) -> None:
+    values = {"batch": batch, "axes": axes, "direction": direction, "norm": "ortho"}
+    p = FFT.infer(values, {})
+    x = normal(p)
+
+    y = compute(runtime, FFT, p, {"x": x}, 8, library)
+
+    assert residual(p, x, y).max() < 0.5
+
+
 @pytest.mark.parametrize("skip", [0, 512, 8], ids=["start", "aligned", "unaligned"])
 @pytest.mark.parametrize("direction", ["forward", "inverse", "roundtrip"])
 def test_planes_are_transformed(

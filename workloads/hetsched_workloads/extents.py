@@ -11,7 +11,7 @@ from hetsched.workload import DtypeChoice
 
 Shapes = Mapping[str, tuple[tuple[int, ...], str]]
 """Input -> its shape and stored dtype."""
-COUNTS = {1: "one", 2: "two", 3: "three"}
+COUNTS = {1: "one", 2: "two", 3: "three", 4: "four"}
 
 
 def parse(text: str, forms: Sequence[tuple[str, ...]]) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
-"""The workload `fft`: a batch of planes, each transformed in two dimensions. No NumPy in here.
+"""The workload `fft`: a batch of planes, each transformed in two dimensions, or along any axes.
 
 forward is unnormalised, inverse has the factor 1/n (n = ROWS * COLS), roundtrip is forward and
-then inverse, in the output's buffer. The result is in "y"; "x" is never written.
+then inverse, in the output's buffer. The result is in "y"; "x" is never written. No NumPy in here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from hetsched.errors import DataError, UsageError
 from hetsched.memory import MemoryDemand
+from hetsched.units import quoted
 from hetsched.workload import (
     COMPLEX64,
     COMPLEX128,
@@ -24,6 +26,7 @@ from hetsched.workload import (
     Workload,
     convert,
 )
+from hetsched.workload.protocol import array_bytes
 from hetsched_workloads import extents
 from hetsched_workloads.fft import variants as table
 
@@ -31,44 +34,91 @@ if TYPE_CHECKING:
     import numpy as np
 
 FORMS = (("COUNT", "ROWS", "COLS"),)
+FORMS_WITH_AXES = (("COUNT", "COLS"), *FORMS, ("COUNT", "DEPTH", "ROWS", "COLS"))
 DTYPES = DtypeChoice(COMPLEX64, COMPLEX128)
 
 
 class FftParams(msgspec.Struct, frozen=True):
-    batch: Annotated[str, Meta(description="COUNTxROWSxCOLS, as 256x512x512")]
+    batch: Annotated[
+        str, Meta(description="COUNTxROWSxCOLS, as 256x512x512; 2 to 4 sizes with --axes")
+    ]
     dtype: Annotated[str, Meta(description=DTYPES.description)] = DTYPES.single.name
     direction: Annotated[
         Literal["forward", "inverse", "roundtrip"],
         Meta(description="roundtrip: forward, then inverse"),
     ] = "forward"
+    axes: Annotated[
+        str, Meta(description="of the batch, as -1 or 1,2; not 0, that of units [default: 1,2]")
+    ] = ""
+    kind: Annotated[
+        Literal["c2c", "r2c", "c2r"],
+        Meta(description="c2c; r2c: of real values, forward; c2r: to real ones, inverse"),
+    ] = "c2c"
+    norm: Annotated[
+        Literal["backward", "ortho", "forward"],
+        Meta(description="the direction that is scaled by 1/n; ortho: both by its root"),
+    ] = "backward"
+
+    @property
+    def forms(self) -> tuple[tuple[str, ...], ...]:
+        return FORMS_WITH_AXES if self.axes else FORMS
 
     @property
     def count(self) -> int:
-        return extents.parse(self.batch, FORMS)[0]
+        return extents.parse(self.batch, self.forms)[0]
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """(rows, columns) of a plane."""
-        _, rows, cols = extents.parse(self.batch, FORMS)
-        return rows, cols
+    def shape(self) -> tuple[int, ...]:
+        """Of a unit of the input, as (rows, columns)."""
+        return extents.parse(self.batch, self.forms)[1:]
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """Of a unit of the output: a real transform halves the last of its axes."""
+        last = self.batch_axes[-1] - 1
+        n = self.shape[last]
+        size = {"c2c": n, "r2c": n // 2 + 1, "c2r": 2 * (n - 1)}[self.kind]
+        return (*self.shape[:last], size, *self.shape[last + 1 :])
+
+    @property
+    def batch_axes(self) -> tuple[int, ...]:
+        """The axes that are transformed, counted from 1. Raises UsageError."""
+        if not self.axes:
+            return 1, 2
+        ndim = len(self.shape) + 1
+        try:
+            axes = [int(text) for text in self.axes.split(",")]
+        except ValueError:
+            raise UsageError(f"axes: {quoted(self.axes)}, must be numbers, as 1,2") from None
+        places = tuple(axis + ndim if axis < 0 else axis for axis in axes)
+        if not all(0 < axis < ndim for axis in places) or len({*places}) < len(places):
+            raise UsageError(f"axes: {self.axes}, must be different ones from 1 to {ndim - 1}")
+        return places
+
+    @property
+    def is_planes(self) -> bool:
+        """Whether these are complex planes with the usual norm, which have tuned kernels."""
+        plain = self.kind == "c2c" and self.norm == "backward" and len(self.shape) == 2
+        return plain and sorted(self.batch_axes) == [1, 2]
 
     @property
     def points(self) -> int:
-        rows, cols = self.shape
-        return rows * cols
+        """Of one transform."""
+        whole = self.output_shape if self.kind == "c2r" else self.shape
+        return math.prod(whole[axis - 1] for axis in self.batch_axes)
 
     @property
     def plane_bytes(self) -> int:
-        return self.points * DTYPES[self.dtype].item_bytes
+        return math.prod(self.shape) * DTYPES[self.dtype].item_bytes
 
     @property
     def scale(self) -> float:
-        """Factor of the last transform."""
+        """Factor of the last transform of planes."""
         return 1.0 if self.direction == "forward" else 1.0 / self.points
 
 
 class Fft(Workload):
-    """Batched 2D complex FFT; one unit is one plane."""
+    """Batched FFTs; one unit is one plane, or what one index of the first axis holds."""
 
     name = "fft"
     writes_all = True
@@ -78,16 +128,21 @@ class Fft(Workload):
 
     def load(self, p: FftParams) -> int:
         DTYPES.parse(self.name, p.dtype)
+        impossible = {"c2c": (), "r2c": ("inverse", "roundtrip"), "c2r": ("roundtrip",)}[p.kind]
+        if p.direction in impossible:
+            raise UsageError(f"direction {p.direction}: there is none of kind {p.kind}")
+        if min(p.output_shape) < 1:
+            raise UsageError(f"kind c2r: the last of its axes has one value in {p.batch}, needs 2")
         return p.count
 
     def resized(self, p: FftParams, load: int) -> FftParams:
-        rows, cols = p.shape
-        return msgspec.structs.replace(p, batch=f"{load}x{rows}x{cols}")
+        return msgspec.structs.replace(p, batch="x".join(map(str, (load, *p.shape))))
 
     def arrays(self, p: FftParams) -> Sequence[ArraySpec]:
+        real = DTYPES[p.dtype].real
         return (
-            ArraySpec("x", "split", p.shape, p.dtype),
-            ArraySpec("y", "out", p.shape, p.dtype),
+            ArraySpec("x", "split", p.shape, real if p.kind == "r2c" else p.dtype),
+            ArraySpec("y", "out", p.output_shape, real if p.kind == "c2r" else p.dtype),
         )
 
     def demand(self, p: FftParams, kind: str) -> MemoryDemand:
@@ -96,36 +151,51 @@ class Fft(Workload):
         The work area is assumed as large as a chunk, four times for sizes with prime factors above
         7 (Bluestein's algorithm); the CUDA variant queries cuFFT for the actual size.
         """
-        plane = p.plane_bytes
+        source, target = map(array_bytes, self.arrays(p))
         if kind not in self.in_place:
-            return MemoryDemand(input_bytes=plane, work_bytes=0, output_bytes=plane)
-        work = plane * (1 if all(_smooth(n) for n in p.shape) else 4)
-        return MemoryDemand(input_bytes=plane, work_bytes=work, output_bytes=0, work="max")
+            return MemoryDemand(input_bytes=source, work_bytes=0, output_bytes=target)
+        work = p.plane_bytes * (1 if all(_smooth(n) for n in p.shape) else 4)
+        if not p.is_planes:
+            work += 2 * p.plane_bytes  # copies of what CuPy transforms
+        output = 0 if p.kind == "c2c" else target
+        return MemoryDemand(input_bytes=source, work_bytes=work, output_bytes=output, work="max")
 
     def flops(self, p: FftParams, x: int) -> float:
         """Return 5 n log2 n per transform by convention, and 2 n if the result is scaled."""
         n = float(p.points)
-        transform = 5 * n * max(1.0, math.log2(n))
+        transform = 5 * n * max(1.0, math.log2(n)) / (1 if p.kind == "c2c" else 2)
         transforms = 2 if p.direction == "roundtrip" else 1
         scaling = 0.0 if p.direction == "forward" else 2 * n
-        return x * (transforms * transform + scaling)
+        per_unit = math.prod(p.output_shape if p.kind == "c2r" else p.shape) / n
+        return x * per_unit * (transforms * transform + scaling)
+
+    def speed_key(self, p: FftParams) -> str:
+        key = super().speed_key(p)
+        return key if p.is_planes else f"{key} {p.kind} {p.batch_axes} {p.norm} {p.direction}"
 
     def variants(self, kind: str) -> Sequence[Variant]:
         return table.variants(kind)
 
     def generate(self, p: FftParams, seed: int, array: str, first: int, out: np.ndarray) -> None:
-        from hetsched_workloads.fft import verification
+        from hetsched_workloads.fft import general, verification
 
-        verification.generate(seed, array, first, out)
+        if p.kind == "c2c":
+            verification.generate(seed, array, first, out)
+        else:
+            general.generate(p, seed, array, first, out)
 
     def reference(self, p: FftParams, inputs: Arrays, i: int) -> Mapping[str, np.ndarray]:
-        from hetsched_workloads.fft import verification
+        from hetsched_workloads.fft import general, verification
 
+        if not p.is_planes:
+            return {"y": general.reference(p, inputs["x"][i])}
         return {"y": verification.reference(p.direction, inputs["x"][i])}
 
     def residual(self, p: FftParams, inputs: Arrays, outputs: Arrays, seed: int) -> np.ndarray:
-        from hetsched_workloads.fft import verification
+        from hetsched_workloads.fft import general, verification
 
+        if not p.is_planes:
+            return general.residual(p, self.tolerance(p), inputs["x"], outputs["y"])
         return verification.residual(p.direction, inputs["x"], outputs["y"], seed)
 
     def tolerance(self, p: FftParams) -> float:
@@ -133,8 +203,11 @@ class Fft(Workload):
 
     def infer(self, explicit: Mapping[str, Any], arrays: extents.Shapes) -> FftParams:
         stored = ("x", arrays["x"]) if "x" in arrays else None
-        full = extents.infer(self.name, "batch", FORMS, DTYPES, explicit, stored)
+        forms = FORMS_WITH_AXES if explicit.get("axes") else FORMS
+        full = extents.infer(self.name, "batch", forms, DTYPES, explicit, stored)
         params: FftParams = convert(self, full)
+        if params.kind == "r2c" and stored and "c" in stored[1][1]:
+            raise DataError(f"x holds {stored[1][1]}; kind r2c takes real values")
         self.load(params)
         return params
 

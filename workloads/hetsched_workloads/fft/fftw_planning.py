@@ -51,7 +51,7 @@ CACHE_LINE = 64
 VERSIONS = f"{pyfftw.__version__} {pyfftw.fftw_version}"
 """Wisdom of others is of no use."""
 
-_planning_lock = threading.Lock()
+planning_lock = threading.Lock()
 _imported: dict[str, object] = {}
 """Cache folder -> the wisdom there that this process read last."""
 
@@ -59,7 +59,7 @@ _imported: dict[str, object] = {}
 class FftwPlanKey(NamedTuple):
     """Identifies a plan; `in_place` plans are the second half of a roundtrip."""
 
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     dtype: str
     backward: bool
     in_place: bool
@@ -77,7 +77,7 @@ def planned(key: FftwPlanKey, x: np.ndarray, y: np.ndarray, context: KernelConte
     RuntimeError
         pyFFTW is bound to another library than FFTW.
     """
-    with _planning_lock:
+    with planning_lock:
         if context.cache:
             _load_wisdom(context.cache)
         try:

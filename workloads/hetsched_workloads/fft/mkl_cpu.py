@@ -11,7 +11,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,14 +26,15 @@ from hetsched_workloads.installed import shared_library
 # mkl_dfti.h
 BACKWARD_SCALE, NUMBER_OF_TRANSFORMS, PLACEMENT = 5, 7, 11
 INPUT_DISTANCE, OUTPUT_DISTANCE = 14, 15
-COMPLEX, SINGLE, DOUBLE, NOT_INPLACE = 32, 35, 36, 44
+FORWARD_SCALE, CONJUGATE_EVEN_STORAGE, INPUT_STRIDES, OUTPUT_STRIDES = 4, 10, 12, 13
+COMPLEX, REAL, SINGLE, DOUBLE, COMPLEX_COMPLEX, NOT_INPLACE = 32, 33, 35, 36, 39, 44
 SEQUENTIAL = 1
 
 _descriptors = OwnPlans()
 
 
 class DescriptorKey(NamedTuple):
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
     planes: int
     dtype: str
     in_place: bool
@@ -58,19 +60,28 @@ class Descriptor:
     """A committed DFTI descriptor for key.planes planes; forward unscaled, backward 1/n."""
 
     def __init__(self, key: DescriptorKey) -> None:
-        self._mkl = library()
-        self._handle = ctypes.c_void_p()
         rows, cols = key.shape
-        lengths = (ctypes.c_long * 2)(rows, cols)
-        precision = DOUBLE if DTYPES[key.dtype].is_double else SINGLE
-        self._call("CreateDescriptor", ctypes.byref(self._handle), precision, COMPLEX,
-                   ctypes.c_long(2), lengths)  # fmt: skip
         distance = ctypes.c_long(rows * cols)
         settings = [(NUMBER_OF_TRANSFORMS, ctypes.c_long(key.planes)), (INPUT_DISTANCE, distance),
                     (OUTPUT_DISTANCE, distance),
                     (BACKWARD_SCALE, ctypes.c_double(1 / (rows * cols)))]  # fmt: skip
         if not key.in_place:
             settings.append((PLACEMENT, ctypes.c_int(NOT_INPLACE)))
+        self._commit(COMPLEX, DTYPES[key.dtype].is_double, key.shape, settings)
+
+    def _commit(
+        self,
+        domain: int,
+        is_double: bool,
+        shape: Sequence[int],
+        settings: Sequence[tuple[int, Any]],
+    ) -> None:
+        self._mkl = library()
+        self._handle = ctypes.c_void_p()
+        lengths = (ctypes.c_long * len(shape))(*shape)
+        self._call("CreateDescriptor", ctypes.byref(self._handle), DOUBLE if is_double else SINGLE,
+                   domain, ctypes.c_long(len(shape)),
+                   lengths if len(shape) > 1 else lengths[0])  # fmt: skip
         for name, value in settings:
             self._call("SetValue", self._handle, name, value)
         self._call("CommitDescriptor", self._handle)
@@ -89,6 +100,42 @@ class Descriptor:
         if status:
             text = self._mkl.DftiErrorMessage(ctypes.c_long(status)).decode()
             raise RuntimeError(f"Dfti{name}: {text} ({status})")
+
+
+class Transforms(Descriptor):
+    """Transforms of the units of x into y along some axes, real ones where x or y are.
+
+    They are in place if x is y.
+    """
+
+    def __init__(
+        self, x: np.ndarray, y: np.ndarray, axes: Sequence[int], backward: bool, factor: float
+    ) -> None:
+        self._backward = backward
+        is_real = x.dtype.kind == "f" or y.dtype.kind == "f"
+        lengths = [max(x.shape[axis], y.shape[axis]) for axis in axes]
+        strides = [
+            (ctypes.c_long * (len(axes) + 1))(0, *(a.strides[axis] // a.itemsize for axis in axes))
+            for a in (x, y)
+        ]
+        scale = BACKWARD_SCALE if backward else FORWARD_SCALE
+        settings: list[tuple[int, Any]] = [
+            (NUMBER_OF_TRANSFORMS, ctypes.c_long(len(x))),
+            (INPUT_STRIDES, strides[0]),
+            (OUTPUT_STRIDES, strides[1]),
+            (INPUT_DISTANCE, ctypes.c_long(x.strides[0] // x.itemsize)),
+            (OUTPUT_DISTANCE, ctypes.c_long(y.strides[0] // y.itemsize)),
+            (scale, ctypes.c_double(factor)),
+        ]
+        if is_real:
+            settings.append((CONJUGATE_EVEN_STORAGE, ctypes.c_int(COMPLEX_COMPLEX)))
+        if pointer(x, "x") != pointer(y, "y"):
+            settings.append((PLACEMENT, ctypes.c_int(NOT_INPLACE)))
+        is_double = np.finfo(x.dtype).dtype == np.float64
+        self._commit(REAL if is_real else COMPLEX, is_double, lengths, settings)
+
+    def run_units(self, source: int, target: int) -> None:
+        self.run(source, target, self._backward)
 
 
 def make(p: FftParams, chunk: int, context: KernelContext) -> Kernel:

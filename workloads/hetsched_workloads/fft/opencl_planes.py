@@ -19,8 +19,8 @@ from hetsched_workloads.fft.declaration import DTYPES, FftParams
 
 Transform = Callable[[Any, Any, bool], Any]
 """transform(target, source, is_inverse), for planes that begin with their buffers."""
-MakePlan = Callable[[Any, tuple[int, int], np.dtype[Any]], Transform]
-"""plan(queue, shape, dtype)"""
+MakePlan = Callable[[Any, FftParams], Transform]
+"""plan(queue, params), for one unit: forward unscaled, inverse by 1/n"""
 
 
 class PlaneTransform:
@@ -39,7 +39,10 @@ class PlaneTransform:
         self._shape, self._dtype = p.shape, np.dtype(p.dtype)
         self._direction = p.direction
         self._alignment = max(1, queue.device.mem_base_addr_align // 8)
-        self._transform = plan(queue, self._shape, self._dtype)
+        self._transform = plan(queue, p)
+        power = {"backward": 0.0, "ortho": 0.5, "forward": 1.0}[p.norm]
+        powers = {"forward": -power, "inverse": power, "roundtrip": 0.0}
+        self._factor = np.dtype(DTYPES[p.dtype].real).type(p.points ** powers[p.direction])
         self._source, self._middle, self._target = (
             pyopencl.array.empty(queue, self._shape, self._dtype) for _ in range(3)
         )
@@ -56,6 +59,8 @@ class PlaneTransform:
             self._transform(result, self._middle, True)
         else:
             self._transform(result, x, self._direction == "inverse")
+        if self._factor != 1:
+            result *= self._factor
         if y is None:
             self._copy(result, target)
 
@@ -84,8 +89,8 @@ def make_kernel(p: FftParams, context: KernelContext, plan: MakePlan) -> Kernel:
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
         x, y = inputs["x"], outputs["y"]
         if y.queue not in transforms:
-            rows, cols = p.shape
-            context.say(f"planning {rows}x{cols} {p.dtype} for OpenCL ...")
+            size = "x".join(map(str, p.shape))
+            context.say(f"planning {size} {p.dtype} for OpenCL ...")
             transforms[y.queue] = PlaneTransform(p, y.queue, plan)
         for plane in range(len(x)):
             transforms[y.queue].run(x[plane], y[plane])

@@ -16,8 +16,9 @@ def make(p: FftParams, chunk: int, context: KernelContext) -> Kernel:
     return make_kernel(p, context, plan)
 
 
-def plan(queue: Any, shape: tuple[int, int], dtype: np.dtype[Any]) -> Transform:
-    app = VkFFTApp(shape, dtype, queue, ndim=2, inplace=False, norm=1)
+def plan(queue: Any, p: FftParams) -> Transform:
+    axes = tuple(axis - 1 for axis in p.batch_axes)
+    app = VkFFTApp(p.shape, np.dtype(p.dtype), queue, axes=axes, inplace=False, norm=1)
 
     def transform(target: Any, source: Any, is_inverse: bool) -> None:
         (app.ifft if is_inverse else app.fft)(source, target)

@@ -18,7 +18,8 @@ def make(p: FftParams, chunk: int, context: KernelContext) -> Kernel:
     return make_kernel(p, context, plan)
 
 
-def plan(queue: Any, shape: tuple[int, int], dtype: np.dtype[Any]) -> Transform:
-    transform = reikna.fft.FFT(reikna.core.Type(dtype, shape), axes=(0, 1))
+def plan(queue: Any, p: FftParams) -> Transform:
+    axes = tuple(axis - 1 for axis in p.batch_axes)
+    transform = reikna.fft.FFT(reikna.core.Type(np.dtype(p.dtype), p.shape), axes=axes)
     compiled: Transform = transform.compile(reikna.cluda.ocl_api().Thread(queue))
     return compiled

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hetsched.machine_limits import processor
-from hetsched.workload import Tuning, Variant, version
+from hetsched.workload import Kernel, KernelContext, Tuning, Variant, version
 from hetsched_workloads.installed import late, shared_library
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ def variants(kind: str) -> tuple[Variant, ...]:
     if kind == "cpu":
         return _cpu()
     if kind == "cuda" and (installed := version("cupy")):
-        return (Variant("cufft", f"cupy-{installed}", late(HERE + "cupy_cuda")),)
+        return (Variant("cufft", f"cupy-{installed}", _make("cupy", "cupy_cuda")),)
     if kind == "opencl" and version("pyopencl"):
         return tuple(
-            Variant(name, installed, late(HERE + f"{name}_opencl"))
+            Variant(name, installed, _make(name, f"{name}_opencl"))
             for name in ("pyvkfft", "reikna")
             if (installed := version(name))
         )
@@ -43,13 +43,28 @@ def _cpu() -> tuple[Variant, ...]:
         Variant(
             name,
             installed,
-            late(HERE + FILES[name]),
+            _make(name, FILES[name]),
             threaded=name != "mkl",
             tuning=_tuning(f"{name} {installed}"),
         )
         for name in order
         if (installed := versions[name])
     )
+
+
+def _make(library: str, file: str) -> Callable[[FftParams, int, KernelContext], Kernel]:
+    """Return what makes the tuned kernel of planes in `file`, or one for other transforms."""
+    planes = late(HERE + file)
+
+    def make(p: FftParams, chunk: int, context: KernelContext) -> Kernel:
+        if p.is_planes or (p.kind == "c2c" and file.endswith("_opencl")):
+            kernel: Kernel = planes(p, chunk, context)
+            return kernel
+        from hetsched_workloads.fft import general
+
+        return general.make(library, p, context)
+
+    return make
 
 
 def _tuning(library: str) -> Callable[[FftParams, int, str], Tuning]:
@@ -60,6 +75,8 @@ def _tuning(library: str) -> Callable[[FftParams, int, str], Tuning]:
         from hetsched_workloads.fft import tuned
         from hetsched_workloads.fft.call_sizes import seconds_to_time
 
+        if not p.is_planes:
+            return Tuning()
         if not library.startswith("pyfftw "):
             return Tuning(seconds_to_time(library, p, threads, cache))
         done = tuned.fftw_effort(library, p, threads, cache)
