@@ -169,7 +169,7 @@ class OutputFile:
         if exists and not force:
             raise CantCreate(f"{self.path} exists; remove it, or choose another name")
         hidden = f".{self.path.name}.{os.getpid()}-{next(_numbers)}{self._suffix}"
-        self._hidden = self.path.with_name(hidden)
+        self.hidden = self.path.with_name(hidden)
         self._close: Callable[[], None] = lambda: None
 
     @property
@@ -196,11 +196,11 @@ class OutputFile:
         chunks = (*shape[:axis], granule, *shape[axis + 1 :])
         if self._suffix == ".zarr":
             zarr = _library("zarr")
-            array = zarr.create_array(str(self._hidden), shape=shape, dtype=dtype, chunks=chunks)
+            array = zarr.create_array(str(self.hidden), shape=shape, dtype=dtype, chunks=chunks)
             return Target(array, axis)
         if self._suffix not in HDF5:
             return self._mapped(shape, dtype)
-        file = _library("h5py").File(self._hidden, "w")
+        file = _library("h5py").File(self.hidden, "w")
         self._close = file.close
         array = file.create_dataset(self._dataset, shape=shape, dtype=dtype)
         return Target(array, axis, _hdf5)
@@ -209,12 +209,12 @@ class OutputFile:
         """Return a memory map with all its space: writing to it on a full disk is a SIGBUS."""
         array: np.memmap[Any, Any]
         if self._suffix == ".npy":
-            array = np.lib.format.open_memmap(self._hidden, "w+", dtype, shape)
+            array = np.lib.format.open_memmap(self.hidden, "w+", dtype, shape)
         else:
             array = _library("tifffile").memmap(
-                self._hidden, shape=shape, dtype=dtype, bigtiff=True, photometric="minisblack"
+                self.hidden, shape=shape, dtype=dtype, bigtiff=True, photometric="minisblack"
             )
-        with open(self._hidden, "r+b") as file:
+        with open(self.hidden, "r+b") as file:
             os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
         self._close = array.flush
         return array
@@ -227,7 +227,7 @@ class OutputFile:
                 raise CantCreate(f"{self.path} has appeared meanwhile; choose another name")
             if self.path.is_dir():
                 shutil.rmtree(self.path)
-            self._hidden.rename(self.path)
+            self.hidden.rename(self.path)
         except OSError as error:
             raise self._failure(error) from error
         return self.path
@@ -235,10 +235,10 @@ class OutputFile:
     def discard(self) -> None:
         with contextlib.suppress(Exception):
             self._close()
-        if self._hidden.is_dir():
-            shutil.rmtree(self._hidden, ignore_errors=True)
+        if self.hidden.is_dir():
+            shutil.rmtree(self.hidden, ignore_errors=True)
         else:
-            self._hidden.unlink(missing_ok=True)
+            self.hidden.unlink(missing_ok=True)
 
     def _failure(self, error: OSError) -> CantCreate | IOFailure:
         kind = CantCreate if error.errno in (*NO_SPACE, *NO_PLACE) else IOFailure

@@ -1,0 +1,272 @@
+"""A socket between coordinator and host: messages, with the bytes of arrays behind them.
+
+One thread serves a socket in both directions, so that a TLS connection, too, has one user, and a
+long array never holds up the signs of life.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from hetsched.errors import ErrorRecord, HetschedError
+
+BEAT = 1.0
+"""Seconds after which a silent end sends a sign of life."""
+PATIENCE = 5.0
+"""Seconds without one after which the other end counts as lost."""
+MAX_HEADER = 64 << 20
+MAX_READ = 4 << 20
+"""Bytes read at most before what waits to be written gets its turn."""
+
+
+class Layout(msgspec.Struct, frozen=True, array_like=True):
+    """An array behind a message, in C order; with a `path` its rows are those of a `.npy` file."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    path: str = ""
+    first: int = 0
+
+
+class Hello(msgspec.Struct, frozen=True, tag=True):
+    """The first message in each direction."""
+
+    version: str
+    token: str = ""
+    devices: tuple[str, ...] = ()
+
+
+class Refused(msgspec.Struct, frozen=True, tag=True):
+    error: ErrorRecord
+
+
+class See(msgspec.Struct, frozen=True, tag=True):
+    """Ask whether the host sees `text` in the file `path`."""
+
+    path: str
+    text: str
+
+
+class Seen(msgspec.Struct, frozen=True, tag=True):
+    path: str
+    is_same: bool
+
+
+class Keep(msgspec.Struct, frozen=True, tag=True):
+    """Arrays that each part of a job needs whole; they follow."""
+
+    epoch: int
+    arrays: tuple[Layout, ...]
+
+
+class Part(msgspec.Struct, frozen=True, tag=True):
+    """Units of a job; the arrays without a path follow. Results go to rows of `out`, if given."""
+
+    epoch: int
+    first: int
+    count: int
+    workload: str
+    params: dict[str, Any]
+    options: dict[str, Any]
+    arrays: tuple[Layout, ...]
+    out: dict[str, str] = {}
+
+
+class Done(msgspec.Struct, frozen=True, tag=True):
+    """Units that were computed; the results follow, but those that were written to files."""
+
+    epoch: int
+    first: int
+    count: int
+    seconds: float
+    results: tuple[Layout, ...]
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    epoch: int
+    first: int
+    count: int
+    error: ErrorRecord
+
+
+class Forget(msgspec.Struct, frozen=True, tag=True):
+    """Cancel what runs of this job, and drop its arrays."""
+
+    epoch: int
+
+
+class Beat(msgspec.Struct, frozen=True, tag=True):
+    pass
+
+
+Message = Hello | Refused | See | Seen | Keep | Part | Done | Failed | Forget | Beat
+_decode = msgspec.msgpack.Decoder(Message).decode
+_encode = msgspec.msgpack.encode
+
+
+class Receiver(Protocol):
+    """What is told of a channel's messages, on its thread; it must not block."""
+
+    def buffers(self, message: Any) -> Sequence[memoryview]:
+        """Return where the bytes that follow `message` go; () if none do."""
+
+    def take(self, message: Any) -> None:
+        """Take a message whose bytes have all arrived."""
+
+    def lost(self, reason: str) -> None:
+        """The connection has ended, once. What was sent and not answered is lost."""
+
+
+class Channel:
+    """Serves `connection` from a thread until `close`, or its end."""
+
+    def __init__(
+        self, connection: socket.socket, receiver: Receiver, patience: float = PATIENCE
+    ) -> None:
+        self._socket, self._receiver, self._patience = connection, receiver, patience
+        self._socket.setblocking(False)
+        self._out: deque[memoryview] = deque()
+        self._lock = threading.Lock()
+        self._is_closing = False
+        self._waker, self._woken = socket.socketpair()
+        self._woken.setblocking(False)
+        self._thread = threading.Thread(target=self._run, name="hetsched-channel", daemon=True)
+        self._thread.start()
+
+    def send(self, message: Any, buffers: Sequence[memoryview] = ()) -> None:
+        """Queue a message and bytes; `buffers` must not change until the other end answers."""
+        header = _encode(message)
+        with self._lock:
+            self._out.append(memoryview(len(header).to_bytes(4, "big") + header))
+            self._out.extend(buffer for buffer in buffers if buffer.nbytes)
+        self._wake()
+
+    def close(self) -> None:
+        """Send what is queued, as far as that is possible at once, and end. Waits for its thread."""
+        self._is_closing = True
+        self._wake()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):
+            self._waker.send(b"x")
+
+    def _run(self) -> None:
+        reason = "closed"
+        try:
+            self._serve()
+        except HetschedError as error:
+            reason = str(error)
+        except (OSError, EOFError, msgspec.MsgspecError) as error:
+            reason = str(error) or type(error).__name__
+        finally:
+            for each in (self._socket, self._waker, self._woken):
+                with contextlib.suppress(OSError):
+                    each.close()
+            self._out.clear()
+            self._receiver.lost(reason)
+
+    def _serve(self) -> None:
+        poll = select.poll()
+        poll.register(self._woken, select.POLLIN)
+        incoming = self._messages()
+        into = next(incoming)
+        heard = said = time.monotonic()
+        while True:
+            now = time.monotonic()
+            if now - heard > self._patience:
+                raise EOFError(f"no sign of life for {self._patience:g} s")
+            if now - said > BEAT and not self._out:
+                self.send(Beat())
+            wrote = self._write()
+            if wrote:
+                said = now
+            if self._is_closing and not wrote:
+                return
+            read = 0
+            while read < MAX_READ and (count := self._read(into)):
+                read += count
+                into = into[count:]
+                while not into.nbytes:
+                    into = next(incoming)
+            if read:
+                heard = now
+            elif not wrote:
+                poll.register(
+                    self._socket, select.POLLIN | (select.POLLOUT if self._out else 0)
+                )
+                poll.poll(min(BEAT, self._patience) * 250)
+                with contextlib.suppress(BlockingIOError):
+                    self._woken.recv(4096)
+
+    def _read(self, into: memoryview) -> int:
+        try:
+            count = self._socket.recv_into(into[:MAX_READ])
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return 0
+        if not count:
+            raise EOFError("the other end has closed the connection")
+        return count
+
+    def _write(self) -> int:
+        """Write what can be written at once; return its number of bytes."""
+        if not self._out:
+            return 0
+        head = self._out[0]
+        try:
+            count = self._socket.send(head[:MAX_READ])
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return 0
+        if count == head.nbytes:
+            self._out.popleft()
+        else:
+            self._out[0] = head[count:]
+        return count
+
+    def _messages(self) -> Iterator[memoryview]:
+        """Yield what is to be filled next, message by message."""
+        while True:
+            length = bytearray(4)
+            yield memoryview(length)
+            size = int.from_bytes(length, "big")
+            if size > MAX_HEADER:
+                raise EOFError(f"a message of {size} bytes: not one of hetsched's")
+            header = bytearray(size)
+            yield memoryview(header)
+            message = _decode(header)
+            if not isinstance(message, Beat):
+                yield from self._receiver.buffers(message)
+                self._receiver.take(message)
+            yield memoryview(b"")  # nothing to fill: the next message
+
+
+def connect(
+    address: tuple[str, int], context: ssl.SSLContext | None, seconds: float
+) -> socket.socket:
+    """Open a connection, with TLS if `context` is given. Raises OSError."""
+    connection = socket.create_connection(address, seconds)
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context is not None:
+            connection = context.wrap_socket(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def bytes_of(array: Any) -> memoryview:
+    """Return the bytes of a C-contiguous array, for reading or writing."""
+    return memoryview(array.reshape(-1).view("uint8"))

@@ -1,0 +1,277 @@
+"""Which host computes which units of a job, until all are done. Pure but for the clock.
+
+Each host is a device with a total speed function that includes its link: the seconds from the
+first part sent to the last result. A job's load is split by these functions; each host gets its
+share in parts, two at a time so that one travels while another is computed, and the last ones are
+handed out late, smaller and smaller, to whoever is free: a wrong prediction costs a small part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import NamedTuple, Protocol
+
+from hetsched.errors import HetschedError, TryAgain
+from hetsched.models import PiecewiseLinear
+from hetsched.partition import geometric
+
+PARTS = 8
+"""Of a host's share, before the last ones get smaller."""
+SMALLEST = 16
+"""Parts of this size, relative to the first ones, aren't halved again."""
+IN_FLIGHT = 2
+"""Parts of a host at a time."""
+RUNS = 5
+"""The last ones per size, of which a model takes the median."""
+SIZES = 16
+"""Different sizes that a model keeps, the latest ones."""
+
+
+class Share(NamedTuple):
+    """`count` units from `first` on; a late result of an earlier `epoch` counts for nothing."""
+
+    epoch: int
+    first: int
+    count: int
+
+
+class Added(NamedTuple):
+    host: str
+
+
+class Lost(NamedTuple):
+    host: str
+    reason: str
+
+
+class Done(NamedTuple):
+    host: str
+    share: Share
+    seconds: float
+    """On the host itself, without the link."""
+
+
+class Failed(NamedTuple):
+    host: str
+    share: Share
+    error: HetschedError
+
+
+Event = Added | Lost | Done | Failed
+
+
+class Hosts(Protocol):
+    """Membership and transport: all that a coordinator knows of the hosts."""
+
+    def hosts(self) -> Sequence[str]:
+        """Return the hosts that can be given work, those that `event` has reported included."""
+
+    def send(self, host: str, share: Share) -> None:
+        """Have `host` compute a share of the present job. Never blocks; a lost host is ignored."""
+
+    def event(self, seconds: float) -> Event | None:
+        """Wait for the next event; None if there is none for so long."""
+
+    def now(self) -> float:
+        """Return the time in seconds, of any origin."""
+
+
+class HostModels:
+    """Kind of job and host -> units -> seconds of the last runs. Bounded for each kind and host."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, dict[str, dict[int, list[float]]]] = {}
+
+    def learn(self, kind: str, host: str, units: int, seconds: float) -> None:
+        sizes = self.runs.setdefault(kind, {}).setdefault(host, {})
+        # Sizes within a tenth are one.
+        size = next((s for s in sizes if abs(s - units) <= 0.1 * s), units)
+        times = [*sizes.pop(size, []), seconds * size / units]
+        sizes[size] = times[-RUNS:]
+        while len(sizes) > SIZES:
+            del sizes[next(iter(sizes))]
+
+    def model(self, kind: str, host: str) -> PiecewiseLinear | None:
+        """Return seconds as a function of units; None before the first run."""
+        sizes = self.runs.get(kind, {}).get(host)
+        if not sizes:
+            return None
+        model = PiecewiseLinear()
+        for units, times in sorted(sizes.items()):
+            model.observe(units, median(times))
+        return model
+
+
+@dataclass
+class HostWork:
+    """What one host did of a job: for `explain`, and to learn from."""
+
+    planned: int | None = None
+    units: int = 0
+    parts: int = 0
+    busy: float = 0.0
+    """Seconds on the host itself."""
+    first: float = math.nan
+    last: float = math.nan
+    lost: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """From the first part sent to the last result."""
+        return self.last - self.first if self.units else 0.0
+
+
+@dataclass
+class Outcome:
+    """What became of a job: host -> work, units computed again, seconds in all."""
+
+    load: int
+    work: dict[str, HostWork] = field(default_factory=dict)
+    again: int = 0
+    seconds: float = 0.0
+
+    @property
+    def spread(self) -> float:
+        """Relative difference of the times at which hosts ended; 0.0 for one."""
+        ends = [w.last for w in self.work.values() if w.units and not w.lost]
+        return (max(ends) - min(ends)) / self.seconds if len(ends) > 1 and self.seconds else 0.0
+
+
+class Coordinator:
+    """Runs one job of `load` units of a `kind` over `hosts`, and learns from it.
+
+    `is_cancelled` is asked at least each quarter of a second. With no host left, one has `patience`
+    seconds to come.
+    """
+
+    def __init__(
+        self,
+        hosts: Hosts,
+        models: HostModels,
+        kind: str,
+        load: int,
+        epoch: int,
+        *,
+        granule: int = 1,
+        patience: float = 30.0,
+    ) -> None:
+        self._hosts, self._models, self._kind = hosts, models, kind
+        self._epoch, self._granule, self._patience = epoch, granule, patience
+        self._free: deque[tuple[int, int]] = deque([(0, load)])
+        self._given: dict[str, list[Share]] = {}
+        self._weights: dict[str, float] = {}
+        self.outcome = Outcome(load)
+
+    def run(self, is_cancelled: Callable[[], bool] = lambda: False) -> Outcome:
+        """Return once all units are done. Raises the first error of a host, or TryAgain."""
+        hosts, outcome = self._hosts, self.outcome
+        began = hosts.now()
+        alone_since = began
+        left = outcome.load
+        for host in hosts.hosts():
+            self._given[host] = []
+        self._weigh()
+        while left and not is_cancelled():
+            self._feed()
+            event = hosts.event(0.25)
+            match event:
+                case Added(host):
+                    self._given.setdefault(host, [])
+                    self._weigh()
+                case Lost(host, reason):
+                    lost = self._given.pop(host, [])
+                    self._free.extendleft((share.first, share.count) for share in lost)
+                    outcome.again += sum(share.count for share in lost)
+                    outcome.work.setdefault(host, HostWork()).lost = reason
+                    self._weigh()
+                case Done(host, share, seconds):
+                    if share in self._given.get(host, ()):
+                        self._given[host].remove(share)
+                        left -= share.count
+                        work = outcome.work[host]
+                        work.units += share.count
+                        work.busy += seconds
+                        work.last = hosts.now()
+                case Failed(host, share, error):
+                    if share in self._given.get(host, ()):
+                        raise error
+            if self._given:
+                alone_since = hosts.now()
+            elif hosts.now() - alone_since > self._patience:
+                reasons = "; ".join(f"{h}: {w.lost}" for h, w in outcome.work.items() if w.lost)
+                raise TryAgain(
+                    f"no host is left ({reasons or 'none has come'}); {left} of {outcome.load}"
+                    " units aren't done"
+                )
+        outcome.seconds = hosts.now() - began
+        if not left:
+            for host, work in outcome.work.items():
+                if work.units and not work.lost:
+                    self._models.learn(self._kind, host, work.units, work.seconds)
+        return outcome
+
+    def _weigh(self) -> None:
+        """Split the load by the models; hosts without one count as the mean of the others."""
+        models = {host: self._models.model(self._kind, host) for host in self._given}
+        known = {host: model for host, model in models.items() if model is not None}
+        load = self.outcome.load
+        shares = {}
+        if known:
+            shares = dict(
+                zip(known, geometric(list(known.values()), load).shares, strict=True)
+            )
+        mean = load / max(len(known), 1)
+        weights = {host: shares.get(host, mean) for host in self._given}
+        total = sum(weights.values())
+        self._weights = {host: weight / total for host, weight in weights.items() if total}
+        for host in known:
+            work = self.outcome.work.setdefault(host, HostWork())
+            if work.planned is None:
+                work.planned = round(load * self._weights[host])
+
+    def _speed(self, host: str) -> float:
+        """Return the host's part of the load, by this job's own times once there are some."""
+        work = self.outcome.work.get(host)
+        rates = {
+            h: w.units / w.seconds
+            for h, w in self.outcome.work.items()
+            if h in self._given and w.units and w.seconds > 0
+        }
+        if work is None or host not in rates:
+            return self._weights[host]
+        # What the measured ones have of the load by plan, they share by their measured speed.
+        planned = sum(self._weights[h] for h in rates)
+        return planned * rates[host] / sum(rates.values())
+
+    def _feed(self) -> None:
+        """Give each host with less than two parts another, hosts with none first."""
+        for depth in range(IN_FLIGHT):
+            for host, given in self._given.items():
+                if len(given) == depth and self._free:
+                    share = self._next(host)
+                    if share is None:
+                        continue
+                    given.append(share)
+                    work = self.outcome.work.setdefault(host, HostWork())
+                    work.parts += 1
+                    if math.isnan(work.first):
+                        work.first = self._hosts.now()
+                    self._hosts.send(host, share)
+
+    def _next(self, host: str) -> Share | None:
+        speed = self._speed(host)
+        if speed <= 0 and any(self._given[other] for other in self._given if other != host):
+            return None
+        rest = sum(count for _, count in self._free)
+        part = self.outcome.load / PARTS
+        wanted = max(1, math.ceil(max(min(part, rest / 2), part / SMALLEST) * speed))
+        wanted = -(-wanted // self._granule) * self._granule
+        first, count = self._free.popleft()
+        if count > wanted:
+            self._free.appendleft((first + wanted, count - wanted))
+            count = wanted
+        return Share(self._epoch, first, count)
