@@ -172,7 +172,7 @@ class JobSubmitter(ABC):
             timeout=timeout, deadline=deadline, hold=hold, balance=balance, warm_up=warm_up,
             checkpoint=checkpoint, every=every, resume=resume,
         )  # fmt: skip
-        plain = {name: _plain(name, value) for name, value in params.items()}
+        plain = {name: plain_value(name, value) for name, value in params.items()}
         spec = job.checked(job.JobSpec, workload=workload, params=plain, **options)
         return self._request(Submission(spec, self._segments, arrays, out, force), follow)
 
@@ -384,7 +384,7 @@ def _timestamp(value: Any) -> Any:
     return seconds
 
 
-def _plain(name: str, value: Any) -> Any:
+def plain_value(name: str, value: Any) -> Any:
     """Convert NumPy's types in `value` to plain ones, which msgpack can encode."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
@@ -393,7 +393,7 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, type) and issubclass(value, np.generic):
         return np.dtype(value).name
     if isinstance(value, list | tuple):
-        return [_plain(name, item) for item in value]
+        return [plain_value(name, item) for item in value]
     if isinstance(value, int) and not -NUMBER_LIMIT <= value < NUMBER_LIMIT:
         raise errors.UsageError(
             f"{name}: a number of {value.bit_length()} bits; the maximum is 63"

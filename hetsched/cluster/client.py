@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from hetsched import errors
+from hetsched.client.client import plain_value
 from hetsched.cluster.coordinator import Coordinator, HostModels, Outcome
 from hetsched.cluster.tcp import ClusterSpec, TcpHosts
 from hetsched.functions.files import OutputFile, is_path
 from hetsched.text import columns, number
 from hetsched.workload import find
 from hetsched.workload.iterative import Iterative
+from hetsched.workload.protocol import sizes_as_text
 
 
 class ClusterJob(Future[Any]):
@@ -91,7 +93,7 @@ class ClusterClient:
         """
         options = {"devices": devices, "memory_limit": memory_limit, "verify": verify}
         spec, files = self._spec(workload, arrays, out, force, seed, params)
-        spec.options = {name: value for name, value in options.items() if value}  # type: ignore[misc]
+        spec.options = {name: value for name, value in options.items() if value}
         job = ClusterJob()
         self._pool.submit(self._run, job, spec, files)
         return job
@@ -100,6 +102,7 @@ class ClusterClient:
         self, workload: str, arrays: Any, out: Any, force: bool, seed: int, params: dict[str, Any]
     ) -> tuple[ClusterSpec, dict[str, OutputFile]]:
         plug_in = find(workload)
+        params = {name: plain_value(name, value) for name, value in params.items()}
         if isinstance(plug_in, Iterative):
             raise errors.Unavailable(f"{workload} runs on one host: it is iterative")
         given = arrays if isinstance(arrays, Mapping) else {plug_in.only_input: arrays}
@@ -115,6 +118,7 @@ class ClusterClient:
                 inputs[name] = _open(paths[name])
             else:
                 inputs[name] = np.asarray(value)
+        params = dict(sizes_as_text(plug_in, params))
         p = plug_in.infer(params, {n: (a.shape, str(a.dtype)) for n, a in inputs.items()})
         load = plug_in.load(p)
         specs = {spec.name: spec for spec in plug_in.arrays(p)}
@@ -129,8 +133,7 @@ class ClusterClient:
             ClusterSpec(
                 epoch=next(self._epochs),
                 workload=workload,
-                # The load follows from the arrays of each part.
-                params={n: v for n, v in params.items() if not plug_in._is_load(p, n, load)},
+                params=_own(plug_in, params, p, inputs),
                 options={},
                 load=load,
                 split={n: a for n, a in inputs.items() if not specs[n].is_whole},
@@ -195,6 +198,19 @@ class ClusterClient:
             job.set_result(result[""] if "" in result else result)
         except BaseException as error:
             job.set_exception(error)
+
+
+def _own(
+    plug_in: Any, params: dict[str, Any], p: Any, inputs: Mapping[str, np.ndarray]
+) -> dict[str, Any]:
+    """Return the parameters that don't follow from the arrays, as the load does in each part."""
+    layouts = {name: (array.shape, str(array.dtype)) for name, array in inputs.items()}
+    for name in params:
+        fewer = {other: value for other, value in params.items() if other != name}
+        with contextlib.suppress(errors.HetschedError):
+            if plug_in.infer(fewer, layouts) == p:
+                params = fewer
+    return params
 
 
 def _open(path: Path) -> np.ndarray:

@@ -12,7 +12,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import median_low
 from typing import NamedTuple, Protocol
 
 from hetsched.errors import HetschedError, TryAgain
@@ -24,11 +24,11 @@ PARTS = 8
 SMALLEST = 16
 """Parts of this size, relative to the first ones, aren't halved again."""
 IN_FLIGHT = 2
-"""Parts of a host at a time."""
-RUNS = 5
-"""The last ones per size, of which a model takes the median."""
-SIZES = 16
-"""Different sizes that a model keeps, the latest ones."""
+"""Parts of a host at a time; of one that nothing is known of a small one alone."""
+RUNS = 25
+"""The last ones of a kind and host, which a model keeps."""
+NEAREST = 5
+"""Runs whose median is a model's pace at a size."""
 
 
 class Share(NamedTuple):
@@ -81,28 +81,29 @@ class Hosts(Protocol):
 
 
 class HostModels:
-    """Kind of job and host -> units -> seconds of the last runs. Bounded for each kind and host."""
+    """Kind of job and host -> (units, seconds) of the last runs, bounded for each."""
 
     def __init__(self) -> None:
-        self.runs: dict[str, dict[str, dict[int, list[float]]]] = {}
+        self.runs: dict[str, dict[str, list[tuple[int, float]]]] = {}
 
     def learn(self, kind: str, host: str, units: int, seconds: float) -> None:
-        sizes = self.runs.setdefault(kind, {}).setdefault(host, {})
-        # Sizes within a tenth are one.
-        size = next((s for s in sizes if abs(s - units) <= 0.1 * s), units)
-        times = [*sizes.pop(size, []), seconds * size / units]
-        sizes[size] = times[-RUNS:]
-        while len(sizes) > SIZES:
-            del sizes[next(iter(sizes))]
+        runs = self.runs.setdefault(kind, {}).setdefault(host, [])
+        runs.append((units, seconds))
+        del runs[:-RUNS]
 
     def model(self, kind: str, host: str) -> PiecewiseLinear | None:
-        """Return seconds as a function of units; None before the first run."""
-        sizes = self.runs.get(kind, {}).get(host)
-        if not sizes:
+        """Return seconds as a function of units; None before the first run.
+
+        At each size the pace is the median of the runs nearest in size, so that no single run
+        decides; of two it is the faster, as a first run is often slow.
+        """
+        runs = self.runs.get(kind, {}).get(host)
+        if not runs:
             return None
         model = PiecewiseLinear()
-        for units, times in sorted(sizes.items()):
-            model.observe(units, median(times))
+        for size in sorted({units for units, _ in runs}):
+            near = sorted(runs, key=lambda run: abs(math.log(run[0] / size)))[:NEAREST]
+            model.observe(size, size * median_low(seconds / units for units, seconds in near))
         return model
 
 
@@ -251,7 +252,7 @@ class Coordinator:
         """Give each host with less than two parts another, hosts with none first."""
         for depth in range(IN_FLIGHT):
             for host, given in self._given.items():
-                if len(given) == depth and self._free:
+                if len(given) == depth and self._free and depth < self._depth(host):
                     share = self._next(host)
                     if share is None:
                         continue
@@ -262,13 +263,23 @@ class Coordinator:
                         work.first = self._hosts.now()
                     self._hosts.send(host, share)
 
+    def _is_measured(self, host: str) -> bool:
+        work = self.outcome.work.get(host)
+        return work is not None and (work.planned is not None or work.units > 0)
+
+    def _depth(self, host: str) -> int:
+        return IN_FLIGHT if self._is_measured(host) else 1
+
     def _next(self, host: str) -> Share | None:
         speed = self._speed(host)
         if speed <= 0 and any(self._given[other] for other in self._given if other != host):
             return None
         rest = sum(count for _, count in self._free)
         part = self.outcome.load / PARTS
-        wanted = max(1, math.ceil(max(min(part, rest / 2), part / SMALLEST) * speed))
+        wanted = max(min(part, rest / 2), part / SMALLEST)
+        if not self._is_measured(host):
+            wanted = part / SMALLEST
+        wanted = max(1, math.ceil(wanted * speed))
         wanted = -(-wanted // self._granule) * self._granule
         first, count = self._free.popleft()
         if count > wanted:

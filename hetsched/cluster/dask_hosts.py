@@ -74,9 +74,7 @@ class HostPlugin(WorkerPlugin):
 
     async def teardown(self, worker: Any) -> None:
         *_, child = worker.hetsched
-        child.stdin.close()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(child.wait(), START)
+        child.stdin.close()  # it ends by itself; the worker's nanny waits for seconds only
 
 
 def _place(dask_worker: Any) -> tuple[str, int, str]:
