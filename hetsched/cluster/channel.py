@@ -63,6 +63,18 @@ class Seen(msgspec.Struct, frozen=True, tag=True):
     is_same: bool
 
 
+class Mapped(msgspec.Struct, frozen=True, tag=True):
+    """How a function is called: its arrays are named by position.
+
+    Blocks have the axis of the units first, and `overlap` more of them on either side; the
+    function gets them along `axis`.
+    """
+
+    axis: int
+    overlap: int
+    dtype: str | None
+
+
 class Keep(msgspec.Struct, frozen=True, tag=True):
     """Arrays that each part of a job needs whole; they follow."""
 
@@ -71,7 +83,10 @@ class Keep(msgspec.Struct, frozen=True, tag=True):
 
 
 class Part(msgspec.Struct, frozen=True, tag=True):
-    """Units of a job; the arrays without a path follow. Results go to rows of `out`, if given."""
+    """Units of a job; the arrays without a path follow. Results go to rows of `out`, if given.
+
+    With `call`, `workload` is a function as ``module:qualname`` and `params` are its keywords.
+    """
 
     epoch: int
     first: int
@@ -81,6 +96,7 @@ class Part(msgspec.Struct, frozen=True, tag=True):
     options: dict[str, Any]
     arrays: tuple[Layout, ...]
     out: dict[str, str] = {}
+    call: Mapped | None = None
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
@@ -129,7 +145,7 @@ class Receiver(Protocol):
 
 
 class Channel:
-    """Serves `connection` from a thread until `close`, or its end."""
+    """Serves `connection` from a thread between `start` and `close`, or its end."""
 
     def __init__(
         self, connection: socket.socket, receiver: Receiver, patience: float = PATIENCE
@@ -142,6 +158,8 @@ class Channel:
         self._waker, self._woken = socket.socketpair()
         self._woken.setblocking(False)
         self._thread = threading.Thread(target=self._run, name="hetsched-channel", daemon=True)
+
+    def start(self) -> None:
         self._thread.start()
 
     def send(self, message: Any, buffers: Sequence[memoryview] = ()) -> None:
@@ -153,11 +171,15 @@ class Channel:
         self._wake()
 
     def close(self) -> None:
-        """Send what is queued, as far as that is possible at once, and end. Waits for its thread."""
+        """Send what is queued, as far as that is possible at once, and end the thread."""
         self._is_closing = True
         self._wake()
         if threading.current_thread() is not self._thread:
-            self._thread.join()
+            self.join()
+
+    def join(self) -> None:
+        """Wait for the end."""
+        self._thread.join()
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):
@@ -204,9 +226,7 @@ class Channel:
             if read:
                 heard = now
             elif not wrote:
-                poll.register(
-                    self._socket, select.POLLIN | (select.POLLOUT if self._out else 0)
-                )
+                poll.register(self._socket, select.POLLIN | (select.POLLOUT if self._out else 0))
                 poll.poll(min(BEAT, self._patience) * 250)
                 with contextlib.suppress(BlockingIOError):
                     self._woken.recv(4096)

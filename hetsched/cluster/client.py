@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hetsched import errors
+from hetsched import errors, paths
 from hetsched.client.client import plain_value
+from hetsched.cluster.channel import PATIENCE, Mapped
 from hetsched.cluster.coordinator import Coordinator, HostModels, Outcome
 from hetsched.cluster.tcp import ClusterSpec, TcpHosts
 from hetsched.functions.files import OutputFile, is_path
+from hetsched.functions.map import make_call
+from hetsched.functions.named import find_function
+from hetsched.functions.twins import undecorated
 from hetsched.text import columns, number
 from hetsched.workload import find
 from hetsched.workload.iterative import Iterative
 from hetsched.workload.protocol import sizes_as_text
+
+Follow = Callable[[Outcome], object] | None
 
 
 class ClusterJob(Future[Any]):
@@ -46,8 +53,8 @@ class ClusterJob(Future[Any]):
 class ClusterClient:
     """Runs jobs over `hosts`, one after the other. Any thread may use it."""
 
-    def __init__(self, hosts: TcpHosts) -> None:
-        self._hosts, self._models = hosts, HostModels()
+    def __init__(self, hosts: TcpHosts, models: HostModels | None = None) -> None:
+        self._hosts, self._models = hosts, models or HostModels()
         self._epochs = itertools.count(1)
         self._pool = ThreadPoolExecutor(1, "hetsched-cluster")
 
@@ -66,6 +73,11 @@ class ClusterClient:
         """Return the names of the hosts."""
         return self._hosts.hosts()
 
+    def wait_for_hosts(self, count: int, timeout: float = 60.0) -> None:
+        """Wait until there are `count` hosts. Raises WaitTimeout."""
+        if not self._hosts.wait(count, timeout):
+            raise errors.WaitTimeout(f"{len(self.hosts())} hosts after {timeout:g} s, not {count}")
+
     def submit(
         self,
         workload: str,
@@ -77,6 +89,7 @@ class ClusterClient:
         devices: str | Sequence[str] = (),
         memory_limit: int | str | None = None,
         verify: bool = False,
+        follow: Follow = None,
         **params: Any,
     ) -> ClusterJob:
         """Submit a job; the parameters are those of `Client.submit`.
@@ -86,6 +99,7 @@ class ClusterClient:
         arrays : array, path of a `.npy` file, mapping of name to these, or None: generated
             A file that hosts see under the same path is read by each host itself.
         out : array, path of a `.npy` file, mapping of name to these, or None: new arrays
+        follow : callable, gets what hosts have done so far whenever one has done a part
 
         Raises
         ------
@@ -95,8 +109,57 @@ class ClusterClient:
         spec, files = self._spec(workload, arrays, out, force, seed, params)
         spec.options = {name: value for name, value in options.items() if value}
         job = ClusterJob()
-        self._pool.submit(self._run, job, spec, files)
+        self._pool.submit(self._run, job, spec, files, follow)
         return job
+
+    def map(
+        self,
+        f: Callable[..., Any] | str,
+        *arrays: Any,
+        axis: int = 0,
+        overlap: int = 0,
+        mode: str = "reflect",
+        dtype: Any = None,
+        broadcast: int | Iterable[int] = (),
+        follow: Follow = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Apply a function to blocks of arrays over all hosts, as `hetsched.map` on one.
+
+        Each host imports the function by its name, ``module:qualname`` if `f` is a str: a closure,
+        a lambda or one of a script's own file won't do. `follow` is as in `submit`.
+
+        Raises
+        ------
+        UsageError, DataError
+        HetschedError
+            What the function raised on a host, with the host and the units.
+        """
+        with contextlib.ExitStack() as stack:
+            name = f if isinstance(f, str) else _reference(f)
+            f = find_function(f) if isinstance(f, str) else f
+            call = make_call(f, arrays, axis, overlap, mode, broadcast, kwargs, stack)
+            if not call.load:
+                raise errors.DataError("the arrays have no units: there is nothing to compute")
+            positions = list(enumerate(call.positions))
+            spec = ClusterSpec(
+                epoch=next(self._epochs),
+                workload=name,
+                params={key: plain_value(key, value) for key, value in kwargs.items()},
+                options={},
+                load=call.load,
+                split={str(i): call.split[at] for i, (is_split, at) in positions if is_split},
+                whole={str(i): call.whole[at] for i, (is_split, at) in positions if not is_split},
+                paths={},
+                call=Mapped(call.axis, overlap, None if dtype is None else str(np.dtype(dtype))),
+                block=call.with_overlap,
+            )
+            job = ClusterJob()
+            self._pool.submit(self._run, job, spec, {}, follow).result()
+            named = job.result()
+            results = list(named.values()) if isinstance(named, dict) else [named]
+            joined = [np.moveaxis(result, 0, call.axis) for result in results]
+            return tuple(joined) if isinstance(named, dict) else joined[0]
 
     def _spec(
         self, workload: str, arrays: Any, out: Any, force: bool, seed: int, params: dict[str, Any]
@@ -105,11 +168,14 @@ class ClusterClient:
         params = {name: plain_value(name, value) for name, value in params.items()}
         if isinstance(plug_in, Iterative):
             raise errors.Unavailable(f"{workload} runs on one host: it is iterative")
-        given = arrays if isinstance(arrays, Mapping) else {plug_in.only_input: arrays}
-        if arrays is None:
-            given = {}
-        elif None in given:
-            raise errors.UsageError(f"{workload} has several inputs: give a mapping of their names")
+        if isinstance(arrays, Mapping) or arrays is None:
+            given = dict(arrays or {})
+        elif plug_in.only_input is not None:
+            given = {plug_in.only_input: arrays}
+        else:
+            raise errors.UsageError(
+                f"{workload} has several inputs: give a mapping of their names"
+            )
         inputs: dict[str, np.ndarray] = {}
         paths: dict[str, Path] = {}
         for name, value in given.items():
@@ -128,7 +194,7 @@ class ClusterClient:
                     continue
                 inputs[spec.name] = np.empty(spec.shape(load), spec.dtype)
                 plug_in.generate(p, seed, spec.name, 0, inputs[spec.name])
-        outputs, files = self._outputs(plug_in, p, load, out, force)
+        outputs, targets, files = self._outputs(plug_in, p, load, out, force)
         return (
             ClusterSpec(
                 epoch=next(self._epochs),
@@ -140,6 +206,7 @@ class ClusterClient:
                 whole={n: a for n, a in inputs.items() if specs[n].is_whole},
                 paths=paths,
                 outputs=outputs,
+                targets=targets,
                 out_paths={n: file.hidden for n, file in files.items()},
             ),
             files,
@@ -147,14 +214,16 @@ class ClusterClient:
 
     def _outputs(
         self, plug_in: Any, p: Any, load: int, out: Any, force: bool
-    ) -> tuple[dict[str, np.ndarray], dict[str, OutputFile]]:
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, OutputFile]]:
+        """Return where results arrive, the caller's own arrays, and files."""
         specs = [spec for spec in plug_in.arrays(p) if spec.is_output]
         # A job with one output has it without a name.
         names = {s.name: s.name if len(specs) > 1 else "" for s in specs}
         given = out if isinstance(out, Mapping) else {} if out is None else {specs[0].name: out}
         if len(specs) > 1 and out is not None and not isinstance(out, Mapping):
-            raise errors.UsageError(f"out: there are several outputs, {', '.join(names)}: name them")
+            raise errors.UsageError(f"out: there are several, {', '.join(names)}: name them")
         outputs: dict[str, np.ndarray] = {}
+        targets: dict[str, np.ndarray] = {}
         files: dict[str, OutputFile] = {}
         for name, value in given.items():
             spec = next((s for s in specs if s.name == name), None)
@@ -166,11 +235,24 @@ class ClusterClient:
                     raise errors.UsageError(f"out: {file.path}: results of hosts go to .npy files")
                 outputs[names[name]] = file.create(spec.shape(load), np.dtype(spec.dtype), 0, 1)
                 files[names[name]] = file
-            else:
-                outputs[names[name]] = np.asarray(value)
-        return outputs, files
+                continue
+            target, shape = _target(value), spec.shape(load)
+            if target.shape != shape or not np.can_cast(spec.dtype, target.dtype, "same_kind"):
+                raise errors.DataError(
+                    f"out: {target.shape} {target.dtype}, but the result is {shape} {spec.dtype}"
+                )
+            targets[names[name]] = target
+            if target.flags.c_contiguous and target.dtype == spec.dtype:
+                outputs[names[name]] = target
+        return outputs, targets, files
 
-    def _run(self, job: ClusterJob, spec: ClusterSpec, files: dict[str, OutputFile]) -> None:
+    def _run(
+        self,
+        job: ClusterJob,
+        spec: ClusterSpec,
+        files: dict[str, OutputFile],
+        follow: Follow = None,
+    ) -> None:
         if not job.set_running_or_notify_cancel():
             return
         try:
@@ -184,18 +266,23 @@ class ClusterClient:
                 self._hosts.spec = spec
                 stack.callback(self._hosts.forget)
                 coordinator = Coordinator(
-                    self._hosts, self._models, kind, spec.load, spec.epoch
+                    self._hosts, self._models, kind, spec.load, spec.epoch, follow=follow
                 )
                 try:
                     coordinator.run(job._is_cancelled.is_set)
                 finally:
                     job.outcome = coordinator.outcome
+                    self._models.save()
                 if job._is_cancelled.is_set():
                     raise errors.Cancelled("the job was cancelled")
                 result: dict[str, Any] = dict(spec.outputs)
+                for name, target in spec.targets.items():
+                    if result[name] is not target:
+                        np.copyto(target, result[name], casting="same_kind")
+                        result[name] = target
                 for name, file in files.items():
                     result[name] = str(file.commit())
-            job.set_result(result[""] if "" in result else result)
+            job.set_result(result.get("", result))
         except BaseException as error:
             job.set_exception(error)
 
@@ -211,6 +298,57 @@ def _own(
             if plug_in.infer(fewer, layouts) == p:
                 params = fewer
     return params
+
+
+def connect(
+    cluster: str,
+    *,
+    security: Any = None,
+    insecure: bool = False,
+    timeout: float = 30.0,
+    patience: float = PATIENCE,
+) -> ClusterClient:
+    """Return a client of the hosts that are workers of the Dask cluster at `cluster`.
+
+    Parameters
+    ----------
+    cluster : str, ``tls://HOST:PORT`` or ``tcp://HOST:PORT`` of its scheduler
+    security : distributed.Security, optional; by default that of Dask's configuration
+    insecure : bool, allow tcp:// to another machine: no encryption, and no check of who is there
+    timeout : float, seconds for the scheduler to answer
+    patience : float, seconds without a sign of life after which a host counts as lost
+
+    Raises
+    ------
+    UsageError, Unavailable, NotPermitted, ProtocolError
+    """
+    try:
+        from hetsched.cluster.dask_hosts import DaskHosts
+    except ImportError:
+        raise errors.Unavailable("Dask isn't installed: pip install 'hetsched[cluster]'") from None
+    hosts = DaskHosts(
+        cluster, security=security, insecure=insecure, timeout=timeout, patience=patience
+    )
+    return ClusterClient(hosts, HostModels(paths.state_dir() / "hosts.json"))
+
+
+def _target(value: Any) -> np.ndarray:
+    if not isinstance(value, np.ndarray) or not value.flags.writeable:
+        raise errors.UsageError(f"out: {type(value).__name__} isn't an array to write to")
+    return value
+
+
+def _reference(f: Any) -> str:
+    """Return ``module:qualname`` of a function that hosts can import. Raises UsageError."""
+    module, name = getattr(f, "__module__", ""), getattr(f, "__qualname__", "")
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if module in ("", "__main__") or found is None or undecorated(found) is not undecorated(f):
+        raise errors.UsageError(
+            f"{name or f!r:.100} can't be imported by hosts: put it at the top level of a module"
+        )
+    return f"{module}:{name}"
 
 
 def _open(path: Path) -> np.ndarray:

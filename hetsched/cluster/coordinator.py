@@ -8,16 +8,23 @@ handed out late, smaller and smaller, to whoever is free: a wrong prediction cos
 
 from __future__ import annotations
 
+import logging
 import math
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median_low
 from typing import NamedTuple, Protocol
+
+import msgspec
 
 from hetsched.errors import HetschedError, TryAgain
 from hetsched.models import PiecewiseLinear
 from hetsched.partition import geometric
+
+log = logging.getLogger(__name__)
 
 PARTS = 8
 """Of a host's share, before the last ones get smaller."""
@@ -27,11 +34,14 @@ IN_FLIGHT = 2
 """Parts of a host at a time; of one that nothing is known of a small one alone."""
 RUNS = 25
 """The last ones of a kind and host, which a model keeps."""
+KINDS = 200
+"""The last ones whose speeds are kept."""
 NEAREST = 5
 """Runs whose median is a model's pace at a size."""
 
 
-class Share(NamedTuple):
+@dataclass(frozen=True)
+class Share:
     """`count` units from `first` on; a late result of an earlier `epoch` counts for nothing."""
 
     epoch: int
@@ -80,16 +90,44 @@ class Hosts(Protocol):
         """Return the time in seconds, of any origin."""
 
 
-class HostModels:
-    """Kind of job and host -> (units, seconds) of the last runs, bounded for each."""
+Runs = dict[str, dict[str, list[tuple[int, float]]]]
 
-    def __init__(self) -> None:
-        self.runs: dict[str, dict[str, list[tuple[int, float]]]] = {}
+
+class HostModels:
+    """Kind of job and host -> (units, seconds) of the last runs, bounded for each.
+
+    With `path` they are read from that file, and `save` writes them to it.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self.runs: Runs = {}
+        if path is not None and path.exists():
+            try:
+                self.runs = msgspec.json.decode(path.read_bytes(), type=Runs)
+            except (OSError, msgspec.MsgspecError) as error:
+                log.warning("%s can't be read, speeds are learnt anew: %s", path, error)
 
     def learn(self, kind: str, host: str, units: int, seconds: float) -> None:
-        runs = self.runs.setdefault(kind, {}).setdefault(host, [])
+        of_kind = self.runs.pop(kind, {})
+        self.runs[kind] = of_kind  # the latest kind is the last
+        runs = of_kind.setdefault(host, [])
         runs.append((units, seconds))
         del runs[:-RUNS]
+        while len(self.runs) > KINDS:
+            del self.runs[next(iter(self.runs))]
+
+    def save(self) -> None:
+        """Write them; a failure is logged, as they are learnt again."""
+        if self._path is None:
+            return
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            hidden = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+            hidden.write_bytes(msgspec.json.encode(self.runs))
+            hidden.replace(self._path)
+        except OSError as error:
+            log.warning("speeds of hosts can't be saved: %s", error)
 
     def model(self, kind: str, host: str) -> PiecewiseLinear | None:
         """Return seconds as a function of units; None before the first run.
@@ -145,8 +183,8 @@ class Outcome:
 class Coordinator:
     """Runs one job of `load` units of a `kind` over `hosts`, and learns from it.
 
-    `is_cancelled` is asked at least each quarter of a second. With no host left, one has `patience`
-    seconds to come.
+    `is_cancelled` is asked each quarter of a second. With no host left, one has `patience` seconds
+    to come. `follow` is called after each part.
     """
 
     def __init__(
@@ -159,9 +197,11 @@ class Coordinator:
         *,
         granule: int = 1,
         patience: float = 30.0,
+        follow: Callable[[Outcome], object] | None = None,
     ) -> None:
         self._hosts, self._models, self._kind = hosts, models, kind
         self._epoch, self._granule, self._patience = epoch, granule, patience
+        self._follow = follow
         self._free: deque[tuple[int, int]] = deque([(0, load)])
         self._given: dict[str, list[Share]] = {}
         self._weights: dict[str, float] = {}
@@ -197,6 +237,7 @@ class Coordinator:
                         work.units += share.count
                         work.busy += seconds
                         work.last = hosts.now()
+                        self._tell()
                 case Failed(host, share, error):
                     if share in self._given.get(host, ()):
                         raise error
@@ -215,6 +256,14 @@ class Coordinator:
                     self._models.learn(self._kind, host, work.units, work.seconds)
         return outcome
 
+    def _tell(self) -> None:
+        if self._follow is not None:
+            try:
+                self._follow(self.outcome)
+            except Exception:
+                log.exception("a callback has failed; it isn't called again")
+                self._follow = None
+
     def _weigh(self) -> None:
         """Split the load by the models; hosts without one count as the mean of the others."""
         models = {host: self._models.model(self._kind, host) for host in self._given}
@@ -222,9 +271,7 @@ class Coordinator:
         load = self.outcome.load
         shares = {}
         if known:
-            shares = dict(
-                zip(known, geometric(list(known.values()), load).shares, strict=True)
-            )
+            shares = dict(zip(known, geometric(list(known.values()), load).shares, strict=True))
         mean = load / max(len(known), 1)
         weights = {host: shares.get(host, mean) for host in self._given}
         total = sum(weights.values())

@@ -10,7 +10,9 @@ import asyncio
 import contextlib
 import importlib.metadata
 import ipaddress
+import itertools
 import secrets
+import socket
 import ssl
 import sys
 import threading
@@ -27,6 +29,7 @@ from hetsched import errors
 from hetsched.cluster.channel import PATIENCE
 from hetsched.cluster.host import Settings
 from hetsched.cluster.tcp import TcpHosts
+from hetsched.units import quoted
 
 START = 30.0
 """Seconds for a host's child to start, and for the scheduler to answer."""
@@ -69,7 +72,8 @@ class HostPlugin(WorkerPlugin):
             line = await asyncio.wait_for(child.stdout.readline(), START)
             worker.hetsched = (settings.interface, int(line), token, child)
         except (TimeoutError, ValueError):
-            child.kill()
+            with contextlib.suppress(ProcessLookupError):
+                child.kill()
             raise RuntimeError("hetsched's host process hasn't started: see its log") from None
 
     async def teardown(self, worker: Any) -> None:
@@ -77,9 +81,9 @@ class HostPlugin(WorkerPlugin):
         child.stdin.close()  # it ends by itself; the worker's nanny waits for seconds only
 
 
-def _place(dask_worker: Any) -> tuple[str, int, str]:
+def _place(dask_worker: Any) -> tuple[str, str, int, str]:
     interface, port, token, _ = dask_worker.hetsched
-    return interface, port, token
+    return socket.gethostname(), interface, port, token
 
 
 class DaskHosts(TcpHosts):
@@ -101,6 +105,7 @@ class DaskHosts(TcpHosts):
         *,
         security: Security | None = None,
         insecure: bool = False,
+        timeout: float = START,
         patience: float = PATIENCE,
         settings: dict[str, Any] | None = None,
     ) -> None:
@@ -108,7 +113,7 @@ class DaskHosts(TcpHosts):
         _check_address(address, insecure)
         try:
             self._dask = Client(
-                address, security=security, timeout=START, set_as_default=False, name="hetsched"
+                address, security=security, timeout=timeout, set_as_default=False, name="hetsched"
             )
         except ssl.SSLError as error:
             raise errors.NotPermitted(f"{address}: TLS refused: {error.reason}") from None
@@ -120,7 +125,10 @@ class DaskHosts(TcpHosts):
         """Worker -> why it takes no part."""
         self._has_ended = threading.Event()
         try:
-            self._dask.register_plugin(HostPlugin(settings or {}))
+            try:
+                self._dask.register_plugin(HostPlugin(settings or {}))
+            except RuntimeError as error:
+                raise errors.Unavailable(f"{address}: {_line(error)}") from None
             self._look()
             if not self.hosts():
                 reasons = "; ".join(self.refused.values()) or "it has no workers"
@@ -172,18 +180,28 @@ class DaskHosts(TcpHosts):
             if isinstance(place, BaseException):
                 self.refused[worker] = f"{worker}: {_line(place)}"
                 continue
-            interface, port, token = place
+            machine, interface, port, token = place
             try:
-                self.join(worker, (interface, port), token, self._context)
+                self.join(self._name(machine), (interface, port), token, self._context)
             except errors.HetschedError as error:
                 self.refused[worker] = str(error)
 
+    def _name(self, machine: str) -> str:
+        """Return the machine's name, numbered if it has several workers: models are kept by it."""
+        present = self.hosts()
+        names = itertools.chain([machine], (f"{machine}#{i}" for i in itertools.count(2)))
+        return next(name for name in names if name not in present)
+
 
 def _check_address(address: str, insecure: bool) -> None:
-    parts = urlsplit(address)
-    if parts.scheme not in ("tcp", "tls") or not parts.hostname or not parts.port:
+    try:
+        parts = urlsplit(address)
+        port = parts.port
+    except (ValueError, TypeError, AttributeError):
+        parts, port = urlsplit(""), None
+    if parts.scheme not in ("tcp", "tls") or not parts.hostname or not port:
         raise errors.UsageError(
-            f"cluster: {address!r:.100} should be tcp://HOST:PORT or tls://HOST:PORT"
+            f"cluster: {quoted(address)} should be tcp://HOST:PORT or tls://HOST:PORT"
         )
     is_loopback = parts.hostname == "localhost"
     with contextlib.suppress(ValueError):

@@ -14,6 +14,7 @@ import socket
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
@@ -29,6 +30,7 @@ from hetsched.client.job import Job
 from hetsched.cluster import channel
 from hetsched.cluster.channel import Channel, Layout, bytes_of
 from hetsched.cluster.coordinator import IN_FLIGHT
+from hetsched.functions.named import find_function
 
 HANDSHAKE = 10.0
 """Seconds for TLS and the first message."""
@@ -64,6 +66,7 @@ class Session:
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(IN_FLIGHT, "hetsched-part")
         self._channel = Channel(connection, self)
+        self._channel.start()
 
     def buffers(self, message: Any) -> Sequence[memoryview]:
         if not self._is_known and not isinstance(message, channel.Hello):
@@ -146,6 +149,8 @@ class Session:
                 if str(whole.dtype) != layout.dtype or whole.shape[1:] != layout.shape[1:]:
                     raise errors.DataError(f"{layout.path} isn't the coordinator's file")
                 arrays[layout.name] = whole[layout.first : layout.first + layout.shape[0]]
+        if part.call is not None:
+            return self._mapped(part, part.call, arrays)
         with self._lock:
             if part.epoch <= self._forgotten:
                 raise CancelledError
@@ -159,7 +164,27 @@ class Session:
         report = job.report
         named = result if isinstance(result, dict) else {"": result}
         results = {name: np.ascontiguousarray(array) for name, array in named.items()}
-        return results, report.seconds if report else 0.0
+        return results, (report.seconds if report else None) or 0.0
+
+    def _mapped(
+        self, part: channel.Part, call: channel.Mapped, arrays: dict[str, np.ndarray]
+    ) -> tuple[dict[str, np.ndarray], float]:
+        """Map a function over blocks; what lies beyond their ends is cut off: any mode will do."""
+        began = time.monotonic()
+        kept = self._kept.get(part.epoch, {})
+        names = sorted(arrays, key=int)
+        blocks = [arrays[n] if n in kept else np.moveaxis(arrays[n], 0, call.axis) for n in names]
+        whole = [i for i, name in enumerate(names) if name in kept]
+        result = hetsched.map(
+            find_function(part.workload), *blocks, axis=call.axis, overlap=call.overlap,
+            mode="nearest", dtype=call.dtype, broadcast=whole, **part.params,
+        )  # fmt: skip
+        several = result if isinstance(result, tuple) else (result,)
+        inner = slice(call.overlap, call.overlap + part.count)
+        rows = [np.ascontiguousarray(np.moveaxis(y, call.axis, 0)[inner]) for y in several]
+        key = "" if not isinstance(result, tuple) else "y"
+        named = {f"{key}{i}" if key else "": y for i, y in enumerate(rows)}
+        return named, time.monotonic() - began
 
 
 def _sees(path: str, text: str) -> bool:
@@ -173,9 +198,9 @@ def _sees(path: str, text: str) -> bool:
 def _context(settings: Settings) -> ssl.SSLContext | None:
     if not settings.ca:
         return None
-    from distributed.security import Security
+    import distributed.security
 
-    security = Security(
+    security: Any = distributed.security.Security(
         tls_ca_file=settings.ca,
         tls_worker_cert=settings.certificate,
         tls_worker_key=settings.key,
@@ -187,13 +212,8 @@ def _context(settings: Settings) -> ssl.SSLContext | None:
 
 def _submitter(settings: Settings) -> JobSubmitter:
     if not settings.embedded:
-        client = hetsched.Client(settings.endpoint)
-        try:
-            client.ping()
-        except errors.Unavailable:
-            client.close()
-        else:
-            return client
+        with contextlib.suppress(errors.Unavailable):
+            return hetsched.Client(settings.endpoint)
     return hetsched.Local(settings.config)
 
 
@@ -216,7 +236,8 @@ def main() -> int:
     settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=Settings)
     context, jobs = _context(settings), _submitter(settings)
     listener = socket.create_server((settings.interface, 0), backlog=16)
-    print(listener.getsockname()[1], flush=True)
+    sys.stdout.write(f"{listener.getsockname()[1]}\n")
+    sys.stdout.flush()
 
     def wait_for_parent() -> None:
         with contextlib.suppress(OSError):

@@ -9,7 +9,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,12 @@ class ClusterSpec:
     paths: Mapping[str, Path]
     outputs: dict[str, np.ndarray] = field(default_factory=dict)
     """Made when the first result comes, unless given."""
+    targets: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """The caller's own arrays, if results arrive elsewhere."""
     out_paths: Mapping[str, Path] = field(default_factory=dict)
+    call: channel.Mapped | None = None
+    block: Callable[[Any, int, int], Any] = lambda array, first, end: array[first:end]
+    """Return the rows that a part needs of a split array."""
 
     def output(self, layout: Layout) -> np.ndarray:
         """Return the whole array to which a result's rows belong. Raises DataError."""
@@ -71,6 +76,7 @@ class _Link:
         self.answered = threading.Event()
         self.refusal: errors.HetschedError | None = None
         self.channel = Channel(connection, self, hosts.patience)
+        self.channel.start()
         self.channel.send(channel.Hello(hetsched.__version__, token))
 
     def buffers(self, message: Any) -> Sequence[memoryview]:
@@ -99,9 +105,9 @@ class _Link:
             case channel.Done(epoch, first, count, seconds):
                 self._hosts.put(Done(self.name, Share(epoch, first, count), seconds))
             case channel.Failed(epoch, first, count, record):
-                error = errors.from_record(record)
-                error.add_note(f"on {self.name}, units {first} to {first + count - 1}")
-                self._hosts.put(Failed(self.name, Share(epoch, first, count), error))
+                failure = errors.from_record(record)
+                failure.add_note(f"on {self.name}, units {first} to {first + count - 1}")
+                self._hosts.put(Failed(self.name, Share(epoch, first, count), failure))
 
     def lost(self, reason: str) -> None:
         was_alive, self.is_alive = self.is_alive, False
@@ -118,6 +124,7 @@ class TcpHosts:
         self.patience = patience
         self.spec: ClusterSpec | None = None
         self._links: dict[str, _Link] = {}
+        self._changed = threading.Condition()
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
 
     def put(self, event: Event) -> None:
@@ -137,8 +144,15 @@ class TcpHosts:
         if not link.answered.wait(HANDSHAKE) or not link.is_alive:
             link.channel.close()
             raise link.refusal or errors.Unavailable(f"{name}: no answer for {HANDSHAKE:g} s")
-        self._links[name] = link
+        with self._changed:
+            self._links[name] = link
+            self._changed.notify_all()
         self.put(Added(name))
+
+    def wait(self, count: int, seconds: float) -> bool:
+        """Wait until there are `count` hosts; return whether there are."""
+        with self._changed:
+            return self._changed.wait_for(lambda: len(self.hosts()) >= count, seconds)
 
     def hosts(self) -> Sequence[str]:
         return [name for name, link in self._links.items() if link.is_alive]
@@ -166,16 +180,17 @@ class TcpHosts:
         arrays, sent = [], []
         for name, array in spec.split.items():
             path = spec.paths.get(name)
-            shape = (share.count, *array.shape[1:])
             if path is not None and link.sees.get(str(path)):
+                shape = (share.count, *array.shape[1:])
                 arrays.append(Layout(name, str(array.dtype), shape, str(path), share.first))
             else:
-                arrays.append(Layout(name, str(array.dtype), shape))
-                sent.append(bytes_of(np.ascontiguousarray(array[share.first : end])))
+                rows = np.ascontiguousarray(spec.block(array, share.first, end))
+                arrays.append(Layout(name, str(rows.dtype), rows.shape))
+                sent.append(bytes_of(rows))
         out = {n: str(path) for n, path in spec.out_paths.items() if link.sees.get(str(path))}
         part = channel.Part(
             share.epoch, share.first, share.count, spec.workload, dict(spec.params),
-            dict(spec.options), tuple(arrays), out,
+            dict(spec.options), tuple(arrays), out, spec.call,
         )  # fmt: skip
         link.channel.send(part, sent)
 

@@ -209,7 +209,7 @@ class Call:
         units = outputs[0].shape[0]
         if self.overlap:
             start = self.offset + first
-            halos = [self._with_overlap(x, start, start + units) for x in self.split]
+            halos = [self.with_overlap(x, start, start + units) for x in self.split]
             split = [xp.asarray(halo) for halo in halos]
         moved = [_transposed(block, 0, self.axis) for block in split]
         resident = [copy if w.ndim else w[()] for w, copy in zip(self.whole, whole, strict=True)]
@@ -292,7 +292,7 @@ class Call:
     ) -> list[np.ndarray]:
         if self.overlap:
             end = first + blocks[0].shape[0]
-            blocks = [self._with_overlap(x, first, end) for x in self.split]
+            blocks = [self.with_overlap(x, first, end) for x in self.split]
         moved = [_read_only(np.moveaxis(block, 0, self.axis)) for block in blocks]
         return [moved[i] if is_split else _read_only(whole[i]) for is_split, i in self.positions]
 
@@ -348,7 +348,7 @@ class Call:
             )
         return np.moveaxis(array, self.axis, 0)[self.overlap : self.overlap + units]
 
-    def _with_overlap(self, x: Any, first: int, end: int) -> np.ndarray:
+    def with_overlap(self, x: Any, first: int, end: int) -> np.ndarray:
         """Return units `first` to `end` with `overlap` more on either side, also past the ends."""
         low, high, load = first - self.overlap, end + self.overlap, x.shape[0]
         if low >= 0 and high <= load:

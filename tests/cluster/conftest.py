@@ -17,6 +17,7 @@ import pytest
 from hetsched.cluster.client import ClusterClient
 from hetsched.cluster.tcp import TcpHosts
 
+Cluster = tuple[ClusterClient, TcpHosts, list["HostProcess"]]
 TOKEN = "only for this test"
 
 
@@ -24,7 +25,11 @@ class HostProcess:
     """`python -m hetsched.cluster.host`, reached at `address`."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
-        env = {**os.environ, "HETSCHED_STATE_DIR": str(folder), "HETSCHED_RUNTIME_DIR": str(folder)}
+        env = {
+            **os.environ,
+            "HETSCHED_STATE_DIR": str(folder),
+            "HETSCHED_RUNTIME_DIR": str(folder),
+        }
         self.process = subprocess.Popen(
             [sys.executable, "-m", "hetsched.cluster.host"],
             stdin=subprocess.PIPE,
@@ -44,7 +49,9 @@ class HostProcess:
     def close(self) -> None:
         assert self.process.stdin is not None
         self.signal(signal.SIGCONT)
+        assert self.process.stdout is not None
         self.process.stdin.close()
+        self.process.stdout.close()
         try:
             self.process.wait(20)
         except subprocess.TimeoutExpired:
@@ -70,7 +77,9 @@ def start_host(tmp_path: Path) -> Iterator[Callable[..., HostProcess]]:
 
 
 @pytest.fixture
-def cluster(start_host: Callable[..., HostProcess]) -> Iterator[tuple[ClusterClient, TcpHosts, list[HostProcess]]]:
+def cluster(
+    start_host: Callable[..., HostProcess],
+) -> Iterator[tuple[ClusterClient, TcpHosts, list[HostProcess]]]:
     """Two hosts and a client; a lost one is noticed after 2 s."""
     hosts = TcpHosts(patience=2.0)
     processes = [start_host() for _ in range(2)]

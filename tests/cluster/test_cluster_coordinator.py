@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -86,12 +87,20 @@ def test_one_wild_run_doesnt_move_shares_that_two_have_settled() -> None:
     assert outcome.work["b"].planned == pytest.approx(2000, rel=0.1)
 
 
-def test_models_stay_small_whatever_sizes_come() -> None:
-    models = HostModels()
+def test_models_are_kept_and_stay_small_whatever_sizes_come(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "hosts.json"
+    models = HostModels(path)
     for load in range(1, 3000, 7):
         run(FakeHosts({"a": at(100), "b": at(50)}), models, load)
 
     assert all(len(runs) <= 25 for runs in models.runs["kind"].values())
+    for i in range(300):
+        models.learn(f"kind {i}", "a", 1, 1.0)
+    models.save()
+    assert len(models.runs) == 200
+    assert HostModels(path).runs == models.runs
+    path.write_text("{")
+    assert HostModels(path).runs == {}
 
 
 def test_without_a_host_the_job_ends_with_what_is_left_to_do() -> None:

@@ -1,0 +1,68 @@
+"""Hosts as workers of a Dask cluster: found, secured, joined by later ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hetsched
+from hetsched import errors
+
+distributed = pytest.importorskip("distributed")
+pytest.importorskip("cryptography")
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of distributed's own
+
+
+@pytest.fixture(scope="module")
+def security() -> Any:
+    return distributed.security.Security.temporary()
+
+
+@pytest.fixture(scope="module")
+def scheduler(security: Any) -> Iterator[Any]:
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, security=security, dashboard_address=None
+    ) as started:
+        yield started
+
+
+def test_workers_are_hosts_over_tls_and_later_ones_join(scheduler: Any, security: Any) -> None:
+    address = scheduler.scheduler_address
+    assert address.startswith("tls://")
+    with hetsched.Client(cluster=address, security=security) as client:
+        x = np.random.default_rng(0).random((50, 20))
+        np.testing.assert_array_equal(client.map("numpy:sqrt", x), np.sqrt(x))
+        assert len(client.hosts()) == 1
+        scheduler.scale(2)
+        client.wait_for_hosts(2, timeout=60)
+        np.testing.assert_array_equal(client.map("numpy:sqrt", x), np.sqrt(x))
+
+
+def test_other_certificates_and_plain_connections_are_refused(
+    scheduler: Any, security: Any
+) -> None:
+    address = scheduler.scheduler_address
+    with pytest.raises((errors.NotPermitted, errors.Unavailable)):
+        hetsched.Client(cluster=address, security=distributed.security.Security.temporary())
+    with pytest.raises((errors.NotPermitted, errors.Unavailable)):
+        hetsched.Client(cluster=address.replace("tls://", "tcp://"))
+
+
+@pytest.mark.parametrize(
+    ("address", "error"),
+    [
+        ("tcp://127.0.0.1:1", errors.Unavailable),
+        ("tcp://192.0.2.1:8786", errors.NotPermitted),
+        ("127.0.0.1:8786", errors.UsageError),
+        ("ucx://127.0.0.1:8786", errors.UsageError),
+        ("tcp://127.0.0.1", errors.UsageError),
+        (7, errors.UsageError),
+    ],
+)
+def test_addresses_that_cant_be_used_are_named(address: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        hetsched.Client(cluster=address, timeout=2)
