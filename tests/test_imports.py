@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS = [
     {"models"},
     {"partition"},
-    {"plans"},
+    {"plans", "cluster"},
     {"planner", "dispatch"},
     {"simulate", "devices", "transport", "store"},
     {"jobs", "device_process"},
@@ -23,6 +23,7 @@ LAYERS = [
     {"daemon", "client"},
     {"local", "testing", "plots"},
     {"functions"},
+    {"hosts"},
     {"fft", "__main__"},
     {"cli"},
 ]
@@ -54,9 +55,12 @@ LATE = (
     "hetsched.plots",
     "hetsched.store.matrix_file",
     "hetsched.device_process.main",
+    "hetsched.hosts.",
 )
 """Sources that may import anything in a function: what most processes never need."""
 
+KEYWORDS = {("hetsched.client.client", "hetsched.hosts.client")}
+"""(source, module): what a keyword of the source opens, `Client(cluster=...)`."""
 PICKLES = {"pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 
 
@@ -74,6 +78,8 @@ def complaint(source: str, target: str, late: bool) -> str | None:
     package = target.partition(".")[0]
     if package in PICKLES:
         return "pickles"
+    if (source, target.rpartition(".")[0]) in KEYWORDS:
+        return None
     is_free = source == "hetsched" or source.startswith(LATE) or package in VENDORS | SLOW
     if late and not is_free:
         return "is late"

@@ -181,7 +181,7 @@ class Client(JobSubmitter, Control):
     """A connection to the daemon, arrays included. `Control` documents its parameters.
 
     With `cluster`, the address of a Dask scheduler, jobs run over the hosts of that cluster: then
-    this is a `hetsched.cluster.client.ClusterClient`.
+    this is a `hetsched.hosts.client.ClusterClient`.
 
     Any thread may use it. One background thread serves it until `close`, or the end of the `with`.
     Arrays stay valid after that.
@@ -192,7 +192,7 @@ class Client(JobSubmitter, Control):
     def __new__(cls, *args: Any, cluster: str | None = None, **options: Any) -> Any:
         if cluster is None:
             return super().__new__(cls)
-        from hetsched.cluster.client import connect
+        from hetsched.hosts.client import connect
 
         return connect(cluster, *args, **options)
 

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from hetsched.cluster.client import ClusterClient
-from hetsched.cluster.tcp import TcpHosts
+from hetsched.hosts.client import ClusterClient
+from hetsched.hosts.tcp import TcpHosts
 
 Cluster = tuple[ClusterClient, TcpHosts, list["HostProcess"]]
 TOKEN = "only for this test"
 
 
 class HostProcess:
-    """`python -m hetsched.cluster.host`, reached at `address`."""
+    """`python -m hetsched.hosts.host`, reached at `address`."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         env = {
@@ -31,7 +31,7 @@ class HostProcess:
             "HETSCHED_RUNTIME_DIR": str(folder),
         }
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "hetsched.cluster.host"],
+            [sys.executable, "-m", "hetsched.hosts.host"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=env,

@@ -1,4 +1,4 @@
-"""What a host runs: `python -m hetsched.cluster.host`, a child of the Dask worker's plug-in.
+"""What a host runs: `python -m hetsched.hosts.host`, a child of the Dask worker's plug-in.
 
 It reads one line of JSON, `Settings`, listens on a socket of its own, prints its port, and serves
 coordinators until its standard input ends, as its parent does. Parts are jobs of the host's own
@@ -27,10 +27,10 @@ import hetsched
 from hetsched import errors
 from hetsched.client.client import JobSubmitter
 from hetsched.client.job import Job
-from hetsched.cluster import channel
-from hetsched.cluster.channel import Channel, Layout, bytes_of
 from hetsched.cluster.coordinator import IN_FLIGHT
 from hetsched.functions.named import find_function
+from hetsched.hosts import channel
+from hetsched.hosts.channel import Channel, Layout, bytes_of
 
 HANDSHAKE = 10.0
 """Seconds for TLS and the first message."""

@@ -15,13 +15,13 @@ import numpy as np
 
 from hetsched import errors, paths
 from hetsched.client.client import plain_value
-from hetsched.cluster.channel import PATIENCE, Mapped
 from hetsched.cluster.coordinator import Coordinator, HostModels, Outcome
-from hetsched.cluster.tcp import ClusterSpec, TcpHosts
 from hetsched.functions.files import OutputFile, is_path
 from hetsched.functions.map import make_call
 from hetsched.functions.named import find_function
 from hetsched.functions.twins import undecorated
+from hetsched.hosts.channel import PATIENCE, Mapped
+from hetsched.hosts.tcp import ClusterSpec, TcpHosts
 from hetsched.text import columns, number
 from hetsched.workload import find
 from hetsched.workload.iterative import Iterative
@@ -323,7 +323,7 @@ def connect(
     UsageError, Unavailable, NotPermitted, ProtocolError
     """
     try:
-        from hetsched.cluster.dask_hosts import DaskHosts
+        from hetsched.hosts.dask_hosts import DaskHosts
     except ImportError:
         raise errors.Unavailable("Dask isn't installed: pip install 'hetsched[cluster]'") from None
     hosts = DaskHosts(

@@ -18,9 +18,9 @@ import numpy as np
 
 import hetsched
 from hetsched import errors
-from hetsched.cluster import channel
-from hetsched.cluster.channel import PATIENCE, Channel, Layout, bytes_of, connect
 from hetsched.cluster.coordinator import Added, Done, Event, Failed, Lost, Share
+from hetsched.hosts import channel
+from hetsched.hosts.channel import PATIENCE, Channel, Layout, bytes_of, connect
 
 HANDSHAKE = 10.0
 """Seconds for the connection, TLS and the first message."""

@@ -1,7 +1,7 @@
 """Membership by Dask: each worker of a Dask cluster is a host.
 
 Dask starts the workers, knows which are there, and secures the way to them. The plug-in starts a
-child of each worker (`hetsched.cluster.host`); all data goes through that child's own socket.
+child of each worker (`hetsched.hosts.host`); all data goes through that child's own socket.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from distributed.security import Security
 
 import hetsched
 from hetsched import errors
-from hetsched.cluster.channel import PATIENCE
-from hetsched.cluster.host import Settings
-from hetsched.cluster.tcp import TcpHosts
+from hetsched.hosts.channel import PATIENCE
+from hetsched.hosts.host import Settings
+from hetsched.hosts.tcp import TcpHosts
 from hetsched.units import quoted
 
 START = 30.0
@@ -61,7 +61,7 @@ class HostPlugin(WorkerPlugin):
             **self.settings,
         )
         child = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "hetsched.cluster.host",
+            sys.executable, "-m", "hetsched.hosts.host",
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert child.stdin is not None

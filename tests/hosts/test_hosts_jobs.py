@@ -15,11 +15,11 @@ import scipy.ndimage
 
 import hetsched
 from hetsched import errors
-from hetsched.cluster import channel
-from hetsched.cluster.client import ClusterClient
 from hetsched.cluster.coordinator import HostWork, Outcome
-from hetsched.cluster.tcp import TcpHosts
-from tests.cluster.conftest import TOKEN, Cluster, HostProcess
+from hetsched.hosts import channel
+from hetsched.hosts.client import ClusterClient
+from hetsched.hosts.tcp import TcpHosts
+from tests.hosts.conftest import TOKEN, Cluster, HostProcess
 
 
 def planes(count: int, side: int = 64) -> np.ndarray:

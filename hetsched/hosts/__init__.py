@@ -1,0 +1,1 @@
+"""Jobs over several hosts: their membership by Dask, their sockets, and `Client(cluster=...)`."""
