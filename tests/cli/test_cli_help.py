@@ -73,7 +73,7 @@ def test_a_workload_that_cannot_be_loaded_leaves_the_others_theirs(
         ("re", "result release retry"),
         ("run f", "fft"),
         ("run ma", "matrix_update map"),
-        ("submit r", ""),
+        ("submit rx", ""),
         ("run fft --inp", "--input"),
         ("run fft --input x", ""),  # then the shell completes files
         ("run fft --direction i", "inverse"),

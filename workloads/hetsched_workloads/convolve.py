@@ -54,7 +54,10 @@ class ConvolveParams(msgspec.Struct, frozen=True):
 
 
 class Convolve(Recomputed):
-    """y[i, k] = x[i] * filters[k], (filters, rows, cols) of each image."""
+    """Images convolved with each filter of a bank.
+
+    y[i, k] = x[i] * filters[k], (filters, rows, cols) of each image.
+    """
 
     name = "convolve"
     Params = ConvolveParams

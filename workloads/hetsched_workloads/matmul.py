@@ -27,7 +27,7 @@ class MatmulParams(msgspec.Struct, frozen=True):
 
 
 class Matmul(Recomputed):
-    """y = A B, (rows, cols) of each pair."""
+    """Products y = A B of pairs of matrices; one unit is one pair."""
 
     name = "matmul"
     Params = MatmulParams

@@ -24,7 +24,10 @@ class PowerSpectrumParams(msgspec.Struct, frozen=True):
 
 
 class PowerSpectrum(Recomputed):
-    """y = |rfft2(x)|^2, (rows, cols // 2 + 1), of each image x; the other half mirrors it."""
+    """Power spectra |rfft2(x)|^2 of images x.
+
+    y is (rows, cols // 2 + 1) of each; the other half mirrors it.
+    """
 
     name = "power_spectrum"
     Params = PowerSpectrumParams

@@ -39,7 +39,10 @@ class RegistrationParams(msgspec.Struct, frozen=True):
 
 
 class Registration(Recomputed):
-    """y (2,), the shift in pixels that brings each image x onto the image "reference"."""
+    """Shifts, in pixels, that bring images x onto a reference.
+
+    y (2,) of each, for the rows and the columns.
+    """
 
     name = "registration"
     Params = RegistrationParams

@@ -82,7 +82,7 @@ class StatisticsParams(msgspec.Struct, frozen=True):
 
 
 class Statistics(Iterative):
-    """Mean, variance, minimum and maximum; histogram, edges and quantiles of all of x.
+    """Mean, variance, extremes, histogram and quantiles of all of x.
 
     Outputs: "summary" (4,), "histogram" (bins,), "edges" (bins + 1,), "quantiles".
     """

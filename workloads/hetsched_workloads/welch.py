@@ -54,7 +54,10 @@ class WelchParams(msgspec.Struct, frozen=True):
 
 
 class Welch(Recomputed):
-    """y (nperseg // 2 + 1,) of each signal, at the frequencies ``rfftfreq(nperseg, 1 / fs)``."""
+    """Power spectra of signals by Welch's method.
+
+    y (nperseg // 2 + 1,) of each, at the frequencies ``rfftfreq(nperseg, 1 / fs)``.
+    """
 
     name = "welch"
     Params = WelchParams
