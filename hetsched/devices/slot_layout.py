@@ -109,8 +109,8 @@ def slot_layout(
     alignment : int, bytes
     """
     split = [spec for spec in arrays if not spec.is_whole]
-    size = {(spec.name, spec.is_output): unit_bytes(spec) for spec in split}
-    in_place = {y: x for y, x in in_place.items() if size[y, True] == size.get((x, False))}
+    size = {spec.name: unit_bytes(spec) for spec in split}
+    in_place = {y: x for y, x in in_place.items() if size[y] == size[x]}
     buffered = [(spec, False) for spec in split if spec.is_input]
     buffered += [(spec, True) for spec in split if spec.is_output and spec.name not in in_place]
     buffered.sort(key=lambda entry: -np.dtype(entry[0].dtype).itemsize)

@@ -218,7 +218,7 @@ class BaseWorkload(ABC):
 
     in_place: Mapping[str, Mapping[str, str]] = {}
     """Kind of device -> output -> the input whose buffer it reuses in the memory of an
-    accelerator, whichever variant computes; elsewhere they have memory of their own."""
+    accelerator, if both have one size, whichever variant computes; elsewhere it has its own."""
 
     @property
     def input_names(self) -> tuple[str, ...]:
