@@ -82,7 +82,7 @@ class StatisticsParams(msgspec.Struct, frozen=True):
 
 
 class Statistics(Iterative):
-    """Mean, variance, extremes, histogram and quantiles of all of x.
+    """Mean, variance, histogram and quantiles of all of x.
 
     Outputs: "summary" (4,), "histogram" (bins,), "edges" (bins + 1,), "quantiles".
     """

@@ -118,7 +118,7 @@ class FftParams(msgspec.Struct, frozen=True):
 
 
 class Fft(Workload):
-    """Batched FFTs; one unit is one plane, or what one index of the first axis holds."""
+    """Batched FFTs; one unit is one plane, or other index of axis 0."""
 
     name = "fft"
     writes_all = True
