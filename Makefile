@@ -10,11 +10,12 @@ WHEELS :=
 NAMES :=
 export PIP_NO_INPUT := 1
 
-.PHONY: help demo test pytest test-matrix lint docs bench stress stress-long gpu-check wheel-check clean
+.PHONY: help demo demo-cluster test pytest test-matrix lint docs bench stress stress-long gpu-check wheel-check clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo         install, transform real photographs on all cores and an emulated GPU"
+	@echo "make demo-cluster one job over two hosts, two workers of Dask on this machine"
 	@echo "make test         install the development tools, run all checks"
 	@echo "make test-matrix  the tests as on Intel, as on AMD, and without optional packages"
 	@echo "make lint         ruff and mypy only"
@@ -55,6 +56,9 @@ demo: .venv/.installed-demo $(DEMO)/photographs.npy
 
 # Tests wait for their daemons half of the time, so that two cores keep four processes busy.
 PYTEST = pytest --numprocesses=4 --dist=worksteal
+
+demo-cluster: .venv/.installed-demo .venv/.installed-cluster
+	$(BIN)/python examples/hosts.py
 
 test: .venv/.installed-dev
 	@$(MAKE) --no-print-directory --jobs=2 lint pytest

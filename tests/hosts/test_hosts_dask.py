@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,7 @@ from hetsched import errors
 distributed = pytest.importorskip("distributed")
 pytest.importorskip("cryptography")
 
+ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore")  # of distributed's own
 
 
@@ -50,6 +54,13 @@ def test_other_certificates_and_plain_connections_are_refused(
         hetsched.Client(cluster=address, security=distributed.security.Security.temporary())
     with pytest.raises((errors.NotPermitted, errors.Unavailable)):
         hetsched.Client(cluster=address.replace("tls://", "tcp://"))
+
+
+def test_the_example_runs() -> None:
+    command = [sys.executable, ROOT / "examples/hosts.py"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("64 units in") == 3
 
 
 @pytest.mark.parametrize(
