@@ -11,7 +11,7 @@ from hetsched.lazy import lazy_names
 
 if TYPE_CHECKING:
     from hetsched.client.client import Client
-    from hetsched.client.job import Job
+    from hetsched.client.job import Job, as_completed
     from hetsched.errors import (
         Cancelled,
         CantCreate,
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
         WaitTimeout,
     )
     from hetsched.functions.accelerate import accelerate, restore
+    from hetsched.functions.executor import Executor
+    from hetsched.functions.joblib_backend import register_joblib
     from hetsched.functions.map import divisible, map, reduce
     from hetsched.functions.profile import profile
     from hetsched.functions.script import load_ipython_extension
@@ -43,6 +45,7 @@ __all__ = [
     "Client",
     "ConfigError",
     "DataError",
+    "Executor",
     "HetschedError",
     "IOFailure",
     "InputMissing",
@@ -58,12 +61,14 @@ __all__ = [
     "WaitTimeout",
     "__version__",
     "accelerate",
+    "as_completed",
     "divisible",
     "load_ipython_extension",
     "map",
     "namespace",
     "profile",
     "reduce",
+    "register_joblib",
     "restore",
     "workloads",
 ]
@@ -76,6 +81,7 @@ __getattr__ = lazy_names(
         "Client": "client.client",
         "ConfigError": "errors",
         "DataError": "errors",
+        "Executor": "functions.executor",
         "HetschedError": "errors",
         "IOFailure": "errors",
         "InputMissing": "errors",
@@ -90,12 +96,14 @@ __getattr__ = lazy_names(
         "UsageError": "errors",
         "WaitTimeout": "errors",
         "accelerate": "functions.accelerate",
+        "as_completed": "client.job",
         "divisible": "functions.map",
         "load_ipython_extension": "functions.script",
         "map": "functions.map",
         "namespace": "functions.twins",
         "profile": "functions.profile",
         "reduce": "functions.map",
+        "register_joblib": "functions.joblib_backend",
         "restore": "functions.accelerate",
     },
 )

@@ -1,4 +1,4 @@
-"""Pictures of jobs and speed functions; `%load_ext hetsched` has notebooks show those of jobs.
+"""Pictures of jobs and speed functions; notebooks show those of jobs.
 
 matplotlib is the extra `plot`."""
 

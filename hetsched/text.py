@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import html
 import math
 import textwrap
 from collections.abc import Callable, Sequence
@@ -31,6 +33,21 @@ def _json_escape(character: str) -> str:
     units = character.encode("utf-16-be", "surrogatepass")
     pairs = (units[start : start + 2].hex() for start in range(0, len(units), 2))
     return "".join(f"\\u{pair}" for pair in pairs)
+
+
+class Shown(str):
+    """Text that interpreters and notebooks show as `print` does, without quotes."""
+
+    __repr__ = str.__str__
+
+
+def notebook_bundle(text: str, picture: str | None = None) -> dict[str, str]:
+    """Return what a notebook shows of an object, by MIME type. `picture`: SVG."""
+    shown = f"<pre>{html.escape(text)}</pre>"
+    if picture is not None:  # As an image: notebooks that aren't trusted drop SVG within HTML
+        data = base64.b64encode(picture.encode()).decode()
+        shown = f'<img src="data:image/svg+xml;base64,{data}">{shown}'
+    return {"text/plain": text, "text/html": shown}
 
 
 def columns(

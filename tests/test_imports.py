@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -59,8 +61,13 @@ LATE = (
 )
 """Sources that may import anything in a function: what most processes never need."""
 
-KEYWORDS = {("hetsched.client.client", "hetsched.hosts.client")}
-"""(source, module): what a keyword of the source opens, `Client(cluster=...)`."""
+ON_REQUEST = {
+    ("hetsched.client.client", "hetsched.hosts.client"),
+    ("hetsched.client.job", "asyncio"),
+    ("hetsched.explain.records", "hetsched.plots"),
+    ("hetsched.functions.joblib_backend", "joblib.parallel"),
+}
+"""(source, module): what few callers ask for: a cluster, `await job`, a notebook, joblib."""
 PICKLES = {"pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 
 
@@ -76,10 +83,10 @@ def room(module: str) -> str:
 
 def complaint(source: str, target: str, late: bool) -> str | None:
     package = target.partition(".")[0]
+    if (source, target.rpartition(".")[0]) in ON_REQUEST:
+        return None
     if package in PICKLES:
         return "pickles"
-    if (source, target.rpartition(".")[0]) in KEYWORDS:
-        return None
     is_free = source == "hetsched" or source.startswith(LATE) or package in VENDORS | SLOW
     if late and not is_free:
         return "is late"
@@ -143,3 +150,17 @@ def test_no_name_of_a_package_is_hidden_by_a_module(package: str) -> None:
     importlib.import_module("hetsched.local")
     importlib.import_module("hetsched.engine.engine")
     assert not any(isinstance(getattr(module, name), ModuleType) for name in module.__all__)
+
+
+@pytest.mark.parametrize(
+    ("name", "absent"),
+    [
+        ("__version__", {"numpy", "msgspec"}),
+        ("map", {"scipy", "asyncio", "hetsched.engine.engine"}),
+        ("Local", {"scipy"}),
+    ],
+)
+def test_importing_takes_little(name: str, absent: set[str]) -> None:
+    code = f"import sys, hetsched; hetsched.{name}; print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert not absent & set(loaded.split())

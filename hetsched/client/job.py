@@ -7,16 +7,18 @@ import functools
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent import futures
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, cast
 
 from hetsched import errors
 from hetsched.device import Timeline
 from hetsched.explain import Explanation
 from hetsched.explain.records import IterationHistory
 from hetsched.job import Done, Ended, Failed, JobReport, JobState, Queued, Running
-from hetsched.units import counted
+from hetsched.text import columns, notebook_bundle
+from hetsched.units import counted, format_seconds
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +53,9 @@ class Job(Future[Any]):
     not block: `submit` and other requests raise UsageError there. Hand such work, and waiting for
     another job's `result`, to another thread.
 
+    ``await job`` is its result, too; if the task that awaits it is cancelled, so is the job,
+    unless `asyncio.shield` is between them.
+
     Attributes
     ----------
     id : int, the job's number
@@ -83,6 +88,37 @@ class Job(Future[Any]):
 
     def __repr__(self) -> str:
         return f"<Job {self.id} {type(self._last_state).__name__.lower()}>"
+
+    def _repr_mimebundle_(self, **choice: object) -> dict[str, str]:
+        """Return what notebooks show: who computed what, once that is known."""
+        lines = [repr(self)]
+        if self.report is not None:
+            rows = [
+                (d.device, str(d.share), format_seconds(d.seconds)) for d in self.report.devices
+            ]
+            lines += columns(("device", "share", "time"), rows)
+        return notebook_bundle("\n".join(lines))
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._awaited().__await__()
+
+    async def _awaited(self) -> Any:
+        from asyncio import CancelledError, to_thread, wrap_future
+
+        check_process(self._pid)
+        ended: Future[None] = Future()
+
+        def on_end(job: Future[Any]) -> None:
+            if ended.set_running_or_notify_cancel():
+                ended.set_result(None)
+
+        self.add_done_callback(on_end)
+        try:
+            await wrap_future(ended)
+        except CancelledError:
+            await to_thread(self.cancel)
+            raise
+        return await to_thread(self.result)  # it may ask for the history of iterations
 
     def progress(self) -> JobState:
         """Return the last known state."""
@@ -254,6 +290,27 @@ class Job(Future[Any]):
         # Not a method: the job refers to its result, and arrays should be freed at once.
         explain = functools.partial(self._request_explanation, self.id)
         return IterativeResult(value, state.report, explain)
+
+
+def as_completed(jobs: Iterable[Job], timeout: float | None = None) -> Iterator[Job]:
+    """Yield jobs as they end, in whatever way; the `result` of each is there at once.
+
+    Raises
+    ------
+    WaitTimeout
+        Some haven't ended `timeout` seconds after the first was asked for; they continue.
+    """
+    waiting = set(jobs)
+    for job in waiting:
+        if not job.done():
+            check_process(job._pid)
+    try:
+        yield from cast(Iterator[Job], futures.as_completed(waiting, timeout))
+    except TimeoutError:
+        left = sum(not job.done() for job in waiting)
+        raise errors.WaitTimeout(
+            f"{counted(left, 'job')} of {len(waiting)} not ended after {timeout:g} s"
+        ) from None
 
 
 class IterativeResult(Mapping[str, Any]):

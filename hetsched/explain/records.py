@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from hetsched.device import ChunkTimeline, Timeline
+from hetsched.text import notebook_bundle
 
 SCHEMA = "hetsched.explanation/1"
 
@@ -267,6 +268,12 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         from hetsched.explain.text import explanation_text
 
         return explanation_text(self)
+
+    def _repr_mimebundle_(self, **choice: object) -> dict[str, str]:
+        """Return what notebooks show: the picture, if there is one, above the text."""
+        from hetsched.plots import notebook_picture
+
+        return notebook_bundle(str(self), notebook_picture(self))
 
 
 def thinned(explanation: Explanation, max_chunks: int) -> Explanation:

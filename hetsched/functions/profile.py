@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hetsched.functions.session import session
-from hetsched.text import columns
+from hetsched.text import Shown, columns
 from hetsched.units import format_seconds
 
 SPLIT, SMALL = "split", "small"
@@ -67,7 +67,7 @@ class Calls:
 calls = Calls()
 
 
-def profile() -> str:
+def profile() -> Shown:
     """Return a table of what became of this process's calls, for people.
 
     `saved` is what calls took less than on one core. A call that isn't small is divided from the
@@ -86,4 +86,4 @@ def profile() -> str:
     lines = columns(("function", "", "calls", "seconds", "saved"), rows, left_columns=2)
     even = format_seconds(session.overhead)
     lines += calls.remarks()
-    return "\n".join([*lines, f"break-even: calls of less than {even} stay on one core"])
+    return Shown("\n".join([*lines, f"break-even: calls of less than {even} stay on one core"]))

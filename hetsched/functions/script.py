@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from hetsched.errors import UsageError
-from hetsched.explain import Explanation
 from hetsched.functions.accelerate import accelerate
 from hetsched.functions.profile import profile
-from hetsched.plots import notebook_picture
 
 USAGE = "a script or module that runs with its transforms divided over all devices"
 
@@ -64,8 +62,5 @@ def _run(command: list[str]) -> None:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Accelerate the transforms of a notebook, and let it draw explanations of jobs."""
+    """Accelerate the transforms of a notebook."""
     accelerate()
-    formatter = getattr(shell, "display_formatter", None)
-    if formatter is not None:
-        formatter.formatters["image/svg+xml"].for_type(Explanation, notebook_picture)

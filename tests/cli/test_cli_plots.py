@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from types import SimpleNamespace
 
 import pytest
 
-import hetsched
 from hetsched.device import ChunkTimeline, Timeline
 from hetsched.explain import DeviceExplanation, Explanation
 from hetsched.explain.recorder import IterationRecorder
-from hetsched.functions.script import load_ipython_extension
 from hetsched.plots import notebook_picture, plot_job
 from tests.explain.iterations.story import PhaseTimes, explanation
 
@@ -89,13 +86,3 @@ def test_a_notebook_shows_the_picture_of_what_can_be_drawn() -> None:
     drawn = Explanation(job=1, state="done", workload="w", load=1, devices=(GPU,))
     assert "gpu0  copy in" in str(notebook_picture(drawn))
     assert notebook_picture(Explanation(job=1, state="queued", workload="w", load=1)) is None
-
-
-def test_a_notebook_is_told_how_to_draw() -> None:
-    known: dict[type, object] = {}
-    formatter = SimpleNamespace(for_type=known.__setitem__)
-    load_ipython_extension(
-        SimpleNamespace(display_formatter=SimpleNamespace(formatters={"image/svg+xml": formatter}))
-    )
-    hetsched.restore()
-    assert known == {Explanation: notebook_picture}

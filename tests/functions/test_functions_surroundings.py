@@ -19,6 +19,10 @@ CELLS = [
     "try:\n    hetsched.map(lambda block: block.missing, x)\nexcept AttributeError as error:\n"
     "    print(error.__notes__)",
     "print(hetsched.profile())",
+    "local = hetsched.Local()\njob = local.submit('fft', batch=(4, 64, 64))",
+    "_ = await job\njob",
+    "job.explain()",
+    "local.close()",
 ]
 
 
@@ -32,6 +36,11 @@ def test_a_notebook_maps_its_own_functions(
     nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
 
     texts = ["".join(o.get("text", "") for o in cell.outputs) for cell in notebook.cells]
-    assert "units" in texts[-2] or "unit 0" in texts[-2]
-    assert "__main__:root" in texts[-1]
-    assert "rfft" in texts[-1]
+    failed, profile = texts[5:7]
+    assert "units" in failed or "unit 0" in failed
+    assert "__main__:root" in profile
+    assert "rfft" in profile
+    job, explained = (notebook.cells[index].outputs[0].data["text/html"] for index in (8, 9))
+    assert "<pre>&lt;Job 1 done&gt;\ndevice" in job
+    assert explained.startswith('<img src="data:image/svg+xml;base64,')
+    assert "where the time went" in explained
