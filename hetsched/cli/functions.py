@@ -48,8 +48,8 @@ def numbers(text: str) -> tuple[int, ...]:
 
 ARGUMENTS = (
     Flag("function", "MODULE:NAME", "The function; the present folder is searched, too."),
-    Flag("input", "FILE", "Its arguments, in their order: .npy, .zarr, .h5:dataset, .tif."
-         " Repeatable.", flags.path, is_repeated=True),
+    Flag("input", "FILE", "Its arguments, in their order: .npy, .zarr, .h5:dataset, .tif or"
+         " raw:DTYPE:SHAPE[:OFFSET]. Repeatable.", flags.path, is_repeated=True),
     Flag("arg", "NAME=VALUE", "Its keyword arguments: Python literals or text. Repeatable.",
          keyword, is_repeated=True),
     Flag("broadcast", "N,N", "Positions of the inputs that each block gets whole.", numbers),
@@ -63,8 +63,8 @@ BLOCKS = (
 AXIS = Flag("axis", "N", "Axis of the units. [default: 0]", flags.integers(-64, 63))
 SHAPE = Flag("shape", "NxN", "Of the result, if it is to be checked.", numbers)
 COMBINE = Flag("combine", "MODULE:NAME", "Function of two results, as numpy:add.")
-OUTPUT = Flag("output", "FILE", "Save the result: .npy, .zarr, .h5:dataset, .tif. Repeatable.",
-              flags.path, is_repeated=True)  # fmt: skip
+OUTPUT = Flag("output", "FILE", "Save the result: .npy, .zarr, .h5:dataset, .tif or .raw."
+              " Repeatable.", flags.path, is_repeated=True)  # fmt: skip
 DEVICES = (JOB_FLAGS["devices"], JOB_FLAGS["memory_limit"])
 
 

@@ -1,4 +1,4 @@
-"""Arrays in .npy, Zarr, HDF5 and TIFF files; results appear whole or not at all."""
+"""Arrays in .npy, raw, Zarr, HDF5 and TIFF files; results appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import contextlib
 import errno
 import importlib
 import itertools
+import math
 import os
+import re
 import shutil
 import threading
 from collections.abc import Callable, Sequence
@@ -15,13 +17,25 @@ from typing import Any
 
 import numpy as np
 
-from hetsched.errors import NO_SPACE, CantCreate, DataError, InputMissing, IOFailure, Unavailable
-from hetsched.functions.sources import Stored, Target
+from hetsched.errors import (
+    NO_SPACE,
+    CantCreate,
+    DataError,
+    HetschedError,
+    InputMissing,
+    IOFailure,
+    Unavailable,
+)
+from hetsched.functions.sources import Stored, Target, reason_of
+from hetsched.store.output_files import allocate, check_room, open_folder
 from hetsched.units import quoted
 
 HDF5 = (".h5", ".hdf5")
 TIFF = (".tif", ".tiff")
-KINDS = ".npy, .zarr, .h5:dataset or .tif"
+RAW = ".raw"
+LAYOUT = re.compile(r"(.+?):([<>=|]?[a-zA-Z]\w*):(\d+(?:x\d+)*)(?::(\d+))?", re.ASCII | re.DOTALL)
+"""Of a raw file: FILE:DTYPE:SHAPE[:OFFSET], the offset in bytes."""
+KINDS = ".npy, .zarr, .h5:dataset, .tif or .raw"
 EXTRAS = {"zarr": "zarr", "h5py": "hdf5", "tifffile": "tiff"}
 NO_PLACE = (errno.ENOENT, errno.EACCES, errno.ENOTDIR)
 _numbers = itertools.count(1)
@@ -43,11 +57,13 @@ def _library(name: str) -> Any:
 
 
 def split_path(path: str | os.PathLike[str]) -> tuple[Path, str, str]:
-    """Return a path, its kind as a suffix, and the name of a dataset in it."""
+    """Return a path, its kind as a suffix, and a dataset in it, or the layout of a raw file."""
     text = os.fspath(path)
+    if (found := LAYOUT.fullmatch(text)) and not found[1].endswith(HDF5):
+        return Path(found[1]), RAW, text[found.end(1) + 1 :]
     for suffix in HDF5:
-        head, found, dataset = text.rpartition(f"{suffix}:")
-        if found:
+        head, colon, dataset = text.rpartition(f"{suffix}:")
+        if colon:
             return Path(head + suffix), suffix, dataset.strip("/")
     return Path(text), Path(text).suffix.lower(), ""
 
@@ -67,25 +83,57 @@ def open_array(path: str | os.PathLike[str], axis: int, closers: contextlib.Exit
             raise InputMissing(f"{place}: no such file")
         if opener is None:
             raise DataError(f"{place}: its name must end with {KINDS}")
+        _check_kind(place, suffix)
         return opener(place, axis, dataset, closers)
-    except (DataError, InputMissing, Unavailable):
+    except HetschedError:
         raise
     except PermissionError as error:
         raise InputMissing(f"{place}: {error.strerror}") from error
     except Exception as error:  # of the library that reads it: the file may hold anything
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise DataError(f"{place}: isn't a usable {suffix} file: {reason}") from error
+        message = f"{place}: isn't a usable {suffix} file: {reason_of(error)}"
+        raise DataError(message) from error
+
+
+def _check_kind(path: Path, suffix: str) -> None:
+    """Refuse what libraries would wait for, such as a FIFO."""
+    if suffix == ".zarr" and path.is_dir():
+        records = [path / name for name in ("zarr.json", ".zarray", ".zgroup")]
+    else:
+        records = [path]
+    for each in records:
+        if each.exists() and not each.is_file():
+            raise DataError(f"{each}: isn't a regular file")
 
 
 def _open_npy(path: Path, axis: int, dataset: str, closers: contextlib.ExitStack) -> Any:
-    if not path.is_file():
-        raise DataError(f"{path}: isn't a regular file")
     return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def _open_raw(path: Path, axis: int, layout: str, closers: contextlib.ExitStack) -> Any:
+    if not layout:
+        raise DataError(
+            f"{path}: what is in it? Give dtype and shape, and the offset if it isn't 0, as"
+            f" {path}:uint16:500x512x512:4096"
+        )
+    name, sizes, offset = (*layout.split(":"), "0")[:3]
+    try:
+        dtype = np.dtype(name)
+    except TypeError:
+        raise DataError(f"{path}: {quoted(name)} is no dtype of NumPy's") from None
+    if not dtype.itemsize or dtype.hasobject:
+        raise DataError(f"{path}: {dtype}; only numeric dtypes are supported")
+    shape = tuple(map(int, sizes.split("x")))
+    needed, size = int(offset) + math.prod(shape) * dtype.itemsize, path.stat().st_size
+    if needed > size:
+        raise DataError(f"{path}: has {size} bytes; {layout} takes {needed}")
+    if not math.prod(shape):
+        return np.empty(shape, dtype)
+    return np.memmap(path, dtype, "r", int(offset), shape)
 
 
 def _open_zarr(path: Path, axis: int, dataset: str, closers: contextlib.ExitStack) -> Any:
     array = _library("zarr").open_array(str(path), mode="r")
-    return Stored(array, _checked_axis(axis, array.ndim, path))
+    return Stored(array, _checked_axis(axis, array.ndim, path), name=str(path))
 
 
 def _open_hdf5(path: Path, axis: int, dataset: str, closers: contextlib.ExitStack) -> Any:
@@ -101,7 +149,7 @@ def _open_hdf5(path: Path, axis: int, dataset: str, closers: contextlib.ExitStac
     array = file[dataset]
     if not hasattr(array, "dtype"):
         raise DataError(f"{path}: {dataset} is a group, not a dataset")
-    return Stored(array, _checked_axis(axis, array.ndim, path), _hdf5)
+    return Stored(array, _checked_axis(axis, array.ndim, path), _hdf5, str(path))
 
 
 def _open_tiff(path: Path, axis: int, dataset: str, closers: contextlib.ExitStack) -> Any:
@@ -113,7 +161,7 @@ def _open_tiff(path: Path, axis: int, dataset: str, closers: contextlib.ExitStac
     series = file.series[0]
     if series.ndim < 3 or len(series.pages) != series.shape[0] or axis % series.ndim:
         return series.asarray()
-    return Stored(_Pages(series), 0, threading.Lock())
+    return Stored(_Pages(series), 0, threading.Lock(), str(path))
 
 
 class _Pages:
@@ -141,6 +189,7 @@ _LIBRARIES = {
 }
 _OPENERS = {
     ".npy": _open_npy,
+    RAW: _open_raw,
     ".zarr": _open_zarr,
     **dict.fromkeys(HDF5, _open_hdf5),
     **dict.fromkeys(TIFF, _open_tiff),
@@ -157,6 +206,8 @@ class OutputFile:
         """`force`: replace an existing one. Raises CantCreate, DataError, Unavailable."""
         self._force = force
         self.path, self._suffix, dataset = split_path(path)
+        if self._suffix == RAW and dataset:
+            raise DataError(f"{self.path}: gets the layout of the result; don't give {dataset}")
         self._dataset = dataset or "data"
         if self._suffix not in _OPENERS:
             raise DataError(f"{self.path}: its name must end with {KINDS}")
@@ -184,15 +235,18 @@ class OutputFile:
             return self._create(shape, dtype, axis, granule)
         except OSError as error:
             raise self._failure(error) from error
+        except HetschedError:
+            raise
         except Exception as error:  # of the library that writes it: not all have all dtypes
-            reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise DataError(
-                f"{self.path}: can't hold {dtype} {shape} as {self._suffix}: {reason}"
+                f"{self.path}: can't hold {dtype} {shape} as {self._suffix}: {reason_of(error)}"
             ) from error
 
     def _create(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], axis: int, granule: int
     ) -> Any:
+        with open_folder(str(self.hidden.absolute())) as folder:
+            check_room(str(self.path), folder, math.prod(shape) * dtype.itemsize)
         chunks = (*shape[:axis], granule, *shape[axis + 1 :])
         if self._suffix == ".zarr":
             zarr = _library("zarr")
@@ -210,12 +264,14 @@ class OutputFile:
         array: np.memmap[Any, Any]
         if self._suffix == ".npy":
             array = np.lib.format.open_memmap(self.hidden, "w+", dtype, shape)
+        elif self._suffix == RAW:
+            array = np.memmap(self.hidden, dtype, "w+", shape=shape)
         else:
             array = _library("tifffile").memmap(
                 self.hidden, shape=shape, dtype=dtype, bigtiff=True, photometric="minisblack"
             )
         with open(self.hidden, "r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+            allocate(str(self.path), file.fileno(), os.fstat(file.fileno()).st_size)
         self._close = array.flush
         return array
 

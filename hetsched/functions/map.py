@@ -107,7 +107,7 @@ def map(  # noqa: PLR0913 - optional keywords
         What lies beyond the ends, as in `scipy.ndimage`; "constant": zero.
     out : ndarray, stored array or path, or a sequence of these, optional
         Where the results go; several if the function returns several. A path is that of a new
-        file, which appears when it is complete: .npy, .zarr, .h5 or .tif.
+        file, which appears when it is complete: .npy, .zarr, .h5, .tif or .raw.
     dtype : dtype, optional
         Of the results; by default as the function returns them.
     shape : tuple of int, optional

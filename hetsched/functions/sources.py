@@ -5,11 +5,14 @@ Anything with `shape`, `dtype` and slices will do, such as arrays of zarr, h5py 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 from typing import Any
 
 import numpy as np
+
+from hetsched.errors import DataError
 
 MAX_GRANULE_BYTES = 256 << 20
 """Larger chunks are read in parts, several times if they are compressed."""
@@ -24,9 +27,12 @@ class Stored:
         Length of its chunks along that axis; 1: it has none.
     """
 
-    def __init__(self, array: Any, axis: int, lock: threading.Lock | None = None) -> None:
+    def __init__(
+        self, array: Any, axis: int, lock: threading.Lock | None = None, name: str = ""
+    ) -> None:
+        """`name`: of the file that is read by the library of its format."""
         self.array, self.axis = array, axis
-        self._lock = lock
+        self._lock, self._name = lock, name
         shape = tuple(map(int, array.shape))
         self.shape = (shape[axis], *shape[:axis], *shape[axis + 1 :])
         self.ndim = len(shape)
@@ -51,11 +57,14 @@ class Stored:
 
     def _read(self, first: int, end: int) -> np.ndarray:
         index = (*(slice(None),) * self.axis, slice(first, end))
-        if self._lock is None:
-            values = np.asarray(self.array[index])
-        else:
-            with self._lock:
+        try:
+            with self._lock or contextlib.nullcontext():
                 values = np.asarray(self.array[index])
+        except Exception as error:
+            if not self._name:  # an array of the caller's, which knows what is wrong
+                raise
+            units = f"units {first} to {end - 1} can't be read"
+            raise DataError(f"{self._name}: {units}: {reason_of(error)}") from error
         values = values.astype(values.dtype.newbyteorder("="), copy=False)
         return np.moveaxis(values, self.axis, 0)
 
@@ -70,11 +79,8 @@ class Target(Stored):
     def write(self, first: int, end: int, values: np.ndarray) -> None:
         index = (*(slice(None),) * self.axis, slice(first, end))
         values = np.ascontiguousarray(np.moveaxis(values, 0, self.axis))
-        if self._lock is None:
+        with self._lock or contextlib.nullcontext():
             self.array[index] = values
-        else:
-            with self._lock:
-                self.array[index] = values
 
 
 class Place:
@@ -86,6 +92,11 @@ class Place:
 
     def write(self, values: np.ndarray) -> None:
         self._target.write(self._first, self._end, values)
+
+
+def reason_of(error: BaseException) -> str:
+    """Return on one line what a library says."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def is_stored(value: Any) -> bool:

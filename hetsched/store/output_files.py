@@ -245,7 +245,7 @@ def create_file(
             fd, hidden = _open_hidden(target)
     output = OutputFile(fd, target, hidden, force, mode, len(prefix))
     try:
-        _allocate(path, fd, nbytes)
+        allocate(path, fd, nbytes)
         output.write(prefix)
     except BaseException as error:
         output.discard()
@@ -278,7 +278,7 @@ def check_folder(path: str, nbytes: int) -> None:
     """
     output = create_file(path, 0, force=True)
     try:
-        _check_room(path, output.fd, nbytes)
+        check_room(path, output.fd, nbytes)
     finally:
         output.discard()
 
@@ -366,11 +366,11 @@ def _open_hidden(target: str) -> tuple[int, str]:
     raise FileExistsError
 
 
-def _allocate(path: str, fd: int, nbytes: int) -> None:
+def allocate(path: str, fd: int, nbytes: int) -> None:
     """Allocate `nbytes` for the file. Raises CantCreate if there is no room."""
     if not nbytes:
         return
-    _check_room(path, fd, nbytes)  # or it would fill the disk for every process before it failed
+    check_room(path, fd, nbytes)  # or it would fill the disk for every process before it failed
     try:
         os.posix_fallocate(fd, 0, nbytes)
     except OSError as error:
@@ -380,7 +380,7 @@ def _allocate(path: str, fd: int, nbytes: int) -> None:
             os.ftruncate(fd, nbytes)
 
 
-def _check_room(path: str, fd: int, nbytes: int) -> None:
+def check_room(path: str, fd: int, nbytes: int) -> None:
     disk = os.fstatvfs(fd)
     if nbytes > disk.f_bfree * disk.f_frsize:
         raise _no_room(path, fd, nbytes, errno.ENOSPC)

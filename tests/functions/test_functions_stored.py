@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -66,13 +68,20 @@ def dask(folder: Path) -> Any:
     return dask_array.from_array(X, chunks=(11, 10, 30))
 
 
-SOURCES = [npy, zarr_file, zarr_2, hdf5, tiff, compressed_tiff, dask]
+def raw(folder: Path) -> Any:
+    (folder / "x.bin").write_bytes(b"head" + X.astype(">f4").tobytes())
+    return f"{folder / 'x.bin'}:>f4:50x20x30:4"
+
+
+SOURCES = [npy, raw, zarr_file, zarr_2, hdf5, tiff, compressed_tiff, dask]
 
 
 def read(path: Path) -> np.ndarray:
     match path.suffix:
         case ".npy":
             return np.asarray(np.load(path))
+        case ".raw":
+            return np.fromfile(path, "float32").reshape(X.shape)
         case ".zarr":
             return np.asarray(zarr.open_array(str(path), mode="r"))
         case ".tif":
@@ -82,7 +91,7 @@ def read(path: Path) -> np.ndarray:
 
 
 @pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("suffix", [".npy", ".zarr", ".h5", ".tif"])
+@pytest.mark.parametrize("suffix", [".npy", ".raw", ".zarr", ".h5", ".tif"])
 def test_any_store_into_any_file(tmp_path: Path, source: Any, suffix: str) -> None:
     out = tmp_path / f"y{suffix}"
     assert hetsched.map(doubled, source(tmp_path), out=out) == out
@@ -166,28 +175,125 @@ def test_nothing_is_left_of_a_call_that_fails(tmp_path: Path, suffix: str) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
 
 
-HOSTILE = {
-    "empty.npy": b"",
-    "text.npy": b"hello",
-    "cut.npy": b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (9",
-    "text.h5": b"hello",
-    "text.tif": b"hello",
-    "file.zarr": b"hello",
+def header(text: str, magic: bytes = b"\x93NUMPY\x01\x00") -> bytes:
+    return magic + len(text).to_bytes(2, "little") + text.encode()
+
+
+def described(descr: str, shape: str, order: str = "False") -> bytes:
+    return header(f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}}}\n") + b"1234"
+
+
+BROKEN_NPY = {
+    "empty": b"",
+    "text": b"hello",
+    "magic": b"\x93NUMPY",
+    "version": header("{}", b"\x93NUMPY\x09\x00"),
+    "cut": b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (9",
+    "length": b"\x93NUMPY\x02\x00\xff\xff\xff\xff{}",
+    "code": header("__import__('os').abort()\n"),
+    "keys": header("{'descr': '<f4'}\n"),
+    "more keys": header("{'descr': '<f4', 'fortran_order': False, 'shape': (1,), 'a': 1}\n"),
+    "nested": header("[" * 3000),
+    "short": described("'<f4'", "(2,)"),
+    "huge": described("'<f4'", "(1000000000000,)"),
+    "overflow": described("'<f8'", "(4611686018427387904, 4)"),
+    "negative": described("'<f4'", "(-1,)"),
+    "negative twice": described("'<f4'", "(-1, -1)"),
+    "fraction": described("'<f4'", "(0.5,)"),
+    "shape": described("'<f4'", "'1'"),
+    "dtype": described("'<q9'", "(1,)"),
+    "no dtype": described("None", "1"),
+    "order": described("'<f4'", "(1,)", "'C'"),
+    "object": described("'|O'", "(1,)"),
+    "objects": described("[('a', '|O')]", "(1,)"),
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_broken_file_is_named(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    path.write_bytes(HOSTILE[name])
-    with pytest.raises(DataError, match=rf"{name}: isn't a usable \.\w+ file"):
+def zarr_record(**changes: Any) -> bytes:
+    record = {
+        "zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<f4", "order": "C",
+        "fill_value": 0, "compressor": None, "filters": None,
+    }  # fmt: skip
+    return json.dumps({**record, **changes}).encode()
+
+
+BROKEN_ZARR = {
+    "empty": b"",
+    "text": b"hello",
+    "list": b"[]",
+    "keys": b"{}",
+    "nested": b"[" * 100_000,
+    "cut": zarr_record()[:-9],
+    "format": zarr_record(zarr_format=7),
+    "dtype": zarr_record(dtype="<q9"),
+    "object": zarr_record(dtype="|O"),
+    "pickle": zarr_record(dtype="|O", filters=[{"id": "pickle"}]),
+    "negative": zarr_record(shape=[-4]),
+    "text as shape": zarr_record(shape="four"),
+    "chunks": zarr_record(chunks=[2, 2]),
+    "no chunks": zarr_record(chunks=[0]),
+    "codec": zarr_record(compressor={"id": "none-such"}),
+}
+TAILS = (0, 4, 8, 100, 600)
+"""Bytes that are left of a file that was cut."""
+
+
+@pytest.fixture
+def hostile(tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    kind, what = request.param
+    path = tmp_path / f"x{kind}"
+    if kind == ".npy":
+        path.write_bytes(BROKEN_NPY[what])
+    elif kind == ".zarr":
+        path.mkdir()
+        (path / ".zarray").write_bytes(BROKEN_ZARR[what])
+    elif kind == ".raw":
+        path.write_bytes(b"12345678")
+        return f"{path}{what}"
+    elif kind == ".h5":
+        os.truncate(hdf5(tmp_path).rpartition(":")[0], what)
+    else:
+        os.truncate(tiff(tmp_path), what)
+    return str(path)
+
+
+RAW = (":f4:3", ":f4:2:1", ":q9:1", ":O:1", ":f4:9999999999999999999999", ":U1:2", ":V8:1", "")
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [(".npy", name) for name in BROKEN_NPY]
+    + [(".zarr", name) for name in BROKEN_ZARR]
+    + [(".raw", layout) for layout in RAW]
+    + [(kind, tail) for kind in (".h5", ".tif") for tail in TAILS],
+    indirect=True,
+    ids=str,
+)
+def test_a_hostile_file_is_one_line(hostile: str) -> None:
+    with pytest.raises(DataError) as found:
+        hetsched.map(doubled, hostile)
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize("kind", [".npy", ".zarr", ".h5", ".tif", ".raw"])
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path, kind: str) -> None:
+    fifo, folder, loop = (tmp_path / f"{name}{kind}" for name in ("fifo", "folder", "loop"))
+    os.mkfifo(fifo)
+    folder.mkdir()
+    loop.symlink_to(loop)
+    layout = ":f4:1" if kind == ".raw" else ""
+    for path, error in ((fifo, DataError), (folder, DataError), (loop, InputMissing)):
+        with pytest.raises(error, match=path.name):
+            hetsched.map(doubled, f"{path}{layout}")
+
+
+def test_a_broken_chunk_is_named(tmp_path: Path) -> None:
+    path = Path(zarr_file(tmp_path))
+    for chunk in (path / "c" / "3").rglob("*"):
+        if chunk.is_file():
+            chunk.write_bytes(b"no chunk")
+    with pytest.raises(DataError, match=r"x\.zarr: units \d+ to \d+ can't be read: "):
         hetsched.map(doubled, path)
-
-
-def test_pickled_arrays_are_refused(tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", np.array([{}, 1], dtype=object), allow_pickle=True)
-    with pytest.raises(DataError, match=r"x\.npy: isn't a usable"):
-        hetsched.map(doubled, tmp_path / "x.npy")
 
 
 def test_what_can_not_be_opened_or_created(tmp_path: Path) -> None:
@@ -216,6 +322,16 @@ def test_a_full_disk_is_no_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("os.posix_fallocate", full)
-    with pytest.raises(CantCreate, match=r"y\.npy: No space left on device"):
+    with pytest.raises(CantCreate, match=r"y\.npy: no room for .* \(No space left"):
         hetsched.map(doubled, X, out=tmp_path / "y.npy")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".raw", ".zarr", ".h5", ".tif"])
+def test_room_is_checked_before_any_is_taken(tmp_path: Path, suffix: str) -> None:
+    disk = os.statvfs(tmp_path)
+    rows = disk.f_bfree * disk.f_frsize // 2**20 + 2**10
+    huge = np.broadcast_to(np.float32(1), (rows, 2**18))
+    with pytest.raises(CantCreate, match=rf"y\{suffix}: no room for"):
+        hetsched.map(doubled, huge, out=tmp_path / f"y{suffix}")
     assert not list(tmp_path.iterdir())
