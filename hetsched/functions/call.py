@@ -6,6 +6,7 @@ All arrays here have the axis of units first.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -331,6 +332,8 @@ class Call:
 
     def _result(self, value: Any, units: int) -> np.ndarray:
         name = function_name(self.f)
+        if inspect.iscoroutine(value):
+            value.close()  # or Python warns that it is never awaited
         if isinstance(value, np.ma.MaskedArray):
             raise DataError(f"{name} returned a masked array; use its method filled")
         try:

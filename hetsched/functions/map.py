@@ -61,6 +61,8 @@ MEANWHILE_SECONDS = 0.01
 LOCK_SECONDS, LOCK_ROUNDS = 0.01, 3
 """Of a block by which is seen whether a function holds the interpreter's lock, which changes hands
 each 5 ms; the fastest of so many counts."""
+MAX_GROWTH = 64
+"""Of a block on the way to one that takes as long."""
 LOCKED = 1.5
 """Times that a block in each of two threads takes longer than one block: 1 or 2."""
 MIN_PROCESS_SECONDS = 0.5
@@ -620,9 +622,19 @@ class _Run:
     def _measure_lock(self, kind: _Kind, done: int) -> int:
         """See whether two threads compute faster than one; return how many units are done."""
         call = self._call
-        granules = int(LOCK_SECONDS / max(min(kind.alone), 1e-9) / call.granule)
-        units = max(1, granules) * call.granule
-        if done + 3 * LOCK_ROUNDS * units >= call.load:
+        units, seconds = call.granule, 0.0
+        # The first unit alone says little: most of its time may have been the call itself.
+        while seconds < LOCK_SECONDS:
+            growth = min(max(2.0, LOCK_SECONDS / max(seconds, 1e-6)), MAX_GROWTH) if seconds else 1
+            units = math.ceil(units / call.granule * growth) * call.granule
+            if done + (1 + 3 * LOCK_ROUNDS) * units >= call.load:
+                return done
+            begun = time.perf_counter()
+            call.compute_here(done, done + units)
+            seconds = time.perf_counter() - begun
+            kind.alone.append(seconds / units)
+            done += units
+        if not kind.may_hold_lock(call.load - done):
             return done
         best = {1: math.inf, 2: math.inf}
         for threads in (1, 2) * LOCK_ROUNDS:

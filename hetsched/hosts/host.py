@@ -126,7 +126,9 @@ class Session:
         try:
             results, seconds = self._result(part, arrived)
             for name, path in part.out.items():
-                rows = np.load(path, mmap_mode="r+")[part.first : part.first + part.count]
+                rows = np.load(path, mmap_mode="r+", allow_pickle=False)[
+                    part.first : part.first + part.count
+                ]
                 rows[...] = results.pop(name)
                 rows.base.flush()
             layouts = tuple(Layout(n, str(a.dtype), a.shape) for n, a in results.items())
@@ -145,7 +147,7 @@ class Session:
         arrays = {**self._kept.get(part.epoch, {}), **arrived}
         for layout in part.arrays:
             if layout.path:
-                whole = np.load(layout.path, mmap_mode="r")
+                whole = np.load(layout.path, mmap_mode="r", allow_pickle=False)
                 if str(whole.dtype) != layout.dtype or whole.shape[1:] != layout.shape[1:]:
                     raise errors.DataError(f"{layout.path} isn't the coordinator's file")
                 arrays[layout.name] = whole[layout.first : layout.first + layout.shape[0]]

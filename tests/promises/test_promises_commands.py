@@ -122,7 +122,7 @@ def test_wait_gives_up_with_124_and_the_job_goes_on(
 ) -> None:
     job = client.submit(TOY, units=1, gate=str(gate.path))
     ended = daemon.call("wait", str(job.id), "--timeout", "50ms")
-    assert (ended.code, "50ms" in ended.error) == (124, True)
+    assert (ended.code, "50 ms" in ended.error) == (124, True)
     gate.open()
     assert job.exception(60) is None
 

@@ -118,7 +118,7 @@ class FftParams(msgspec.Struct, frozen=True):
 
 
 class Fft(Workload):
-    """Batched FFTs; one unit is one plane, or other index of axis 0."""
+    """Batched FFTs; one unit is one index of axis 0, as a plane."""
 
     name = "fft"
     writes_all = True
