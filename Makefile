@@ -14,7 +14,7 @@ export PIP_NO_INPUT := 1
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make demo         install, transform real photographs on all cores and an emulated GPU"
+	@echo "make demo         install, filter and transform real photographs on all cores and an emulated GPU"
 	@echo "make demo-cluster one job over two hosts, two workers of Dask on this machine"
 	@echo "make test         install the development tools, run all checks"
 	@echo "make test-matrix  the tests as on Intel, as on AMD, and without optional packages"
@@ -43,7 +43,9 @@ RUN = $(BIN)/hetsched run $(ON_PHOTOGRAPHS) --output $(DEMO)/spectra.npy --force
 EMULATED = --config emulated-gpu
 
 demo: .venv/.installed-demo $(DEMO)/photographs.npy
-	@echo; echo "== all cores"
+	@echo; echo "== a function of SciPy on a stack of photographs, by hetsched.map"
+	$(BIN)/python examples/denoise.py $(DEMO)/photographs.npy $(DEMO)/denoised.png
+	@echo; echo "== Fourier transforms on all cores"
 	$(RUN)
 	@echo; echo "== slowed cores and an emulated GPU behind a 1 GB/s link: all are measured"
 	$(RUN) $(EMULATED)
