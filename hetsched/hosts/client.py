@@ -176,6 +176,8 @@ class ClusterClient:
             raise errors.UsageError(
                 f"{workload} has several inputs: give a mapping of their names"
             )
+        if "" in given and plug_in.only_input is not None:
+            given[plug_in.only_input] = given.pop("")
         inputs: dict[str, np.ndarray] = {}
         paths: dict[str, Path] = {}
         for name, value in given.items():
@@ -222,6 +224,8 @@ class ClusterClient:
         given = out if isinstance(out, Mapping) else {} if out is None else {specs[0].name: out}
         if len(specs) > 1 and out is not None and not isinstance(out, Mapping):
             raise errors.UsageError(f"out: there are several, {', '.join(names)}: name them")
+        if "" in given and len(specs) == 1:
+            given = {specs[0].name: given[""]}
         outputs: dict[str, np.ndarray] = {}
         targets: dict[str, np.ndarray] = {}
         files: dict[str, OutputFile] = {}

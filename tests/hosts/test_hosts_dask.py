@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,9 @@ import pytest
 
 import hetsched
 from hetsched import errors
+from hetsched.cli.main import main
 
+dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
 pytest.importorskip("cryptography")
 
@@ -44,6 +47,29 @@ def test_workers_are_hosts_over_tls_and_later_ones_join(scheduler: Any, security
         scheduler.scale(2)
         client.wait_for_hosts(2, timeout=60)
         np.testing.assert_array_equal(client.map("numpy:sqrt", x), np.sqrt(x))
+
+
+def test_the_command_line_runs_jobs_over_hosts(
+    scheduler: Any, security: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    certificates = {
+        "distributed.comm.tls.ca-file": security.tls_ca_file,
+        "distributed.comm.tls.client.cert": security.tls_client_cert,
+        "distributed.comm.tls.client.key": security.tls_client_key,
+    }
+    x, out = np.random.default_rng(0).random((6, 8, 8)), tmp_path / "y.npy"
+    np.save(tmp_path / "x.npy", x)
+    words = ["fft", "--input", str(tmp_path / "x.npy"), "--cluster", scheduler.scheduler_address]
+    with dask.config.set(certificates):
+        assert main(["run", *words, "--output", str(out), "--json"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert main(["submit", *words]) == 0
+        assert "over hosts" in capsys.readouterr().out
+        for flag in (["--priority", "3"], ["--detach"], ["--plot", str(tmp_path / "a.png")]):
+            assert main(["submit", *words, *flag]) == 2
+    np.testing.assert_allclose(np.load(out), np.fft.fft2(x))
+    assert report["schema"] == "hetsched.hosts/1"
+    assert sum(host["units"] for host in report["hosts"]) == report["load"] == 6
 
 
 def test_other_certificates_and_plain_connections_are_refused(

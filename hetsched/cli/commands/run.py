@@ -10,8 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec.json
 
 from hetsched.cli import interrupts, terminal
-from hetsched.cli.flags import ConfigName, Force, JobNumber, Json, Plot, Trace, option, switch
+from hetsched.cli.flags import (
+    Cluster,
+    ConfigName,
+    Force,
+    Insecure,
+    JobNumber,
+    Json,
+    Plot,
+    Trace,
+    option,
+    switch,
+)
 from hetsched.cli.functions import run_map, run_reduce, submit_map
+from hetsched.cli.hosts import run_on_hosts
 from hetsched.cli.jobs import finish, next_steps
 from hetsched.cli.progress import stop, watch
 from hetsched.cli.terminal import note, out, out_json, out_lines
@@ -42,8 +54,14 @@ def run(
     trace: Trace = None,
     plot: Plot = None,
     config: ConfigName = None,
+    cluster: Cluster = None,
+    insecure: Insecure = False,
 ) -> None:
     files = Drawings(trace, plot, force)
+    if cluster is not None:
+        files.refuse("--cluster")
+        run_on_hosts(spec, cluster, insecure, force, json)
+        return
     with interrupts.engine(config) as local:
         job = local.run(spec)
         try:
@@ -80,6 +98,8 @@ def submit(
     ] = False,
     trace: Trace = None,
     plot: Plot = None,
+    cluster: Cluster = None,
+    insecure: Insecure = False,
 ) -> None:
     detach = detach or parsable
     if parsable and json:
@@ -90,6 +110,12 @@ def submit(
             " `hetsched explain ID` when it has ended"
         )
     files = Drawings(trace, plot, force)
+    if cluster is not None:
+        if detach:
+            raise UsageError("--detach: a job over hosts runs as long as this command does")
+        files.refuse("--cluster")
+        run_on_hosts(spec, cluster, insecure, force, json)
+        return
     from hetsched.client.control import Control
 
     with Control() as daemon:
@@ -212,6 +238,11 @@ class Drawings:
                     f"--trace {trace!r}: --plot has the same file; give it another name"
                 )
             terminal.check_new_file(trace, force)
+
+    def refuse(self, flag: str) -> None:
+        """Raises UsageError if a file is asked for."""
+        if self.trace is not None or self.plot is not None:
+            raise UsageError(f"--trace and --plot aren't for {flag}")
 
     def write(self, explain: Callable[[], Explanation], state: JobState | None = None) -> None:
         """Write the files asked for. Raises as above, and IOFailure.
