@@ -14,6 +14,7 @@ import itertools
 import secrets
 import socket
 import ssl
+import subprocess
 import sys
 import threading
 from typing import Any
@@ -60,29 +61,37 @@ class HostPlugin(WorkerPlugin):
             key=security.tls_worker_key or "",
             **self.settings,
         )
-        child = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "hetsched.hosts.host",
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        assert child.stdin is not None
-        assert child.stdout is not None
-        child.stdin.write(msgspec.json.encode(settings) + b"\n")
-        await child.stdin.drain()
-        try:
-            line = await asyncio.wait_for(child.stdout.readline(), START)
-            worker.hetsched = (settings.interface, int(line), token, child)
-        except (TimeoutError, ValueError):
-            with contextlib.suppress(ProcessLookupError):
-                child.kill()
-            raise RuntimeError("hetsched's host process hasn't started: see its log") from None
+        worker.hetsched = (settings.interface, token, *await asyncio.to_thread(_start, settings))
 
-    async def teardown(self, worker: Any) -> None:
+    def teardown(self, worker: Any) -> None:
         *_, child = worker.hetsched
         child.stdin.close()  # it ends by itself; the worker's nanny waits for seconds only
 
 
+def _start(settings: Settings) -> tuple[int, subprocess.Popen[bytes]]:
+    """Start a worker's child; return its port. Raises RuntimeError."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "hetsched.hosts.host"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    late = threading.Timer(START, child.kill)
+    late.start()
+    try:
+        child.stdin.write(msgspec.json.encode(settings) + b"\n")
+        child.stdin.flush()
+        return int(child.stdout.readline()), child
+    except (OSError, ValueError):
+        child.kill()
+        raise RuntimeError("hetsched's host process hasn't started: see its log") from None
+    finally:
+        late.cancel()
+
+
 def _place(dask_worker: Any) -> tuple[str, str, int, str]:
-    interface, port, token, _ = dask_worker.hetsched
+    interface, token, port, _ = dask_worker.hetsched
     return socket.gethostname(), interface, port, token
 
 
