@@ -48,7 +48,7 @@ class Home:
     def __init__(self, workload: Iterative, params: Any, arrays: Mapping[str, Any]) -> None:
         self._arrays = arrays
         self._state = {array.name: array for array in workload.state(params)}
-        self._is_whole = {a.name: a.is_whole for a in workload.arrays(params)}
+        self._specs = {spec.name: spec for spec in workload.arrays(params)}
 
     def array(self, name: str) -> Any:
         """Return a whole input or output, or the home copy of a state array."""
@@ -68,7 +68,7 @@ class Home:
         outputs = {
             name: self._output(name, part, iteration, rows)
             for name in stage.outputs
-            if rows.is_first or not self._is_whole.get(name, False)
+            if rows.is_first or name in self._state or not self._specs[name].is_whole
         }
         return inputs, outputs
 
@@ -89,8 +89,13 @@ class Home:
         return buffer[array.halo + rows.first : array.halo + rows.stop]
 
     def _given(self, name: str, rows: Rows) -> Any:
-        whole = self._arrays[name]
-        return whole if self._is_whole[name] else whole[rows.first : rows.stop]
+        whole, spec = self._arrays[name], self._specs[name]
+        if spec.pointers == name:
+            return whole[rows.first : rows.stop + 1]
+        if spec.pointers:
+            pointers = self._arrays[spec.pointers]
+            return whole[int(pointers[rows.first]) : int(pointers[rows.stop])]
+        return whole if spec.is_whole else whole[rows.first : rows.stop]
 
     def refresh_borders(self, stage: Stage, part: Part, iteration: int, rows: Rows) -> None:
         """Copy what the stage wrote in `rows` to the border rows that mirror it."""

@@ -119,10 +119,10 @@ StageKernel = Callable[[Rows, Arrays, Arrays, Values, Arrays], None]
 """kernel(rows, inputs, outputs, values, partials) computes one stage on some rows.
 
 `inputs`: own rows of split arrays, with their halo if they have one; all of resident and whole
-ones. `outputs`: own rows, without halo; of whole-out arrays all, but only for the device that has
-the first row (`rows.is_first`). `partials`: name -> array of the reduction's shape, which
-the kernel fills. Never called without rows. Raises DataError if the data make the method
-impossible.
+ones, but of those with pointers the entries of own rows. `outputs`: own rows, without halo; of
+whole-out arrays all, but only for the device that has the first row (`rows.is_first`). `partials`:
+name -> array of the reduction's shape, which the kernel fills. Never called without rows, and none
+of the arrays may be kept after the call. Raises DataError if the data make the method impossible.
 """
 
 
@@ -245,11 +245,15 @@ class Iterative(BaseWorkload):
         raise NotImplementedError
 
     def demand(self, p: Any, kind: str) -> MemoryDemand:
-        """Return the bytes of rows on a device that holds them: inputs, state and outputs."""
+        """Return the bytes of rows on a device that holds them: inputs, state and outputs.
+
+        Of arrays with pointers a row has the average; a device counts those of its own rows.
+        """
         arrays = self.arrays(p)
         rows = [a for a in arrays if not a.is_whole]
-        whole = sum(array_bytes(a) for a in arrays if a.is_whole)
-        inputs = sum(array_bytes(a) for a in rows if a.is_input)
+        by_row = sum(array_bytes(a) for a in arrays if a.pointers)
+        whole = sum(array_bytes(a) for a in arrays if a.is_whole and not a.pointers)
+        inputs = sum(array_bytes(a) for a in rows if a.is_input) + by_row / self.load(p)
         outputs = sum(array_bytes(a) for a in rows if a.is_output)
         work = 0
         for array in self.state(p):

@@ -58,12 +58,22 @@ class ArraySpec:
     A split, out or inout array has shape (load, *unit_shape); a resident one has `unit_shape` and
     is whole on every device. An inout array is an input and, under the same name, an output. A
     whole-out array is an output of shape `unit_shape`, of iterative workloads only.
+
+    Attributes
+    ----------
+    pointers : str
+        Of a resident array of an iterative workload that is in parts by row, as those of a CSR
+        matrix are: the name of the array of load + 1 integers that has row i's entries from
+        pointers[i] up to pointers[i + 1]; its own name, if it is that array. Kernels get the
+        entries of own rows, and their count + 1 pointers, unchanged. Devices with their own memory
+        hold no others.
     """
 
     name: str
     role: Role
     unit_shape: tuple[int, ...]
     dtype: str
+    pointers: str = ""
 
     @property
     def is_input(self) -> bool:
@@ -283,10 +293,13 @@ class BaseWorkload(ABC):
         arrays = self.arrays(p)
         inputs = sum(array_bytes(a) for a in arrays if a.is_input and not a.is_whole)
         reused = self.in_place.get(kind, {})
+        sizes = {a.name: array_bytes(a) for a in arrays}
         outputs = sum(
-            array_bytes(a)
+            sizes[a.name]
             for a in arrays
-            if a.is_output and not a.is_whole and a.name not in reused
+            if a.is_output
+            and not a.is_whole
+            and (a.name not in reused or sizes[a.name] != sizes[reused[a.name]])
         )
         return MemoryDemand(
             input_bytes=inputs,

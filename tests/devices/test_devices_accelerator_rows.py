@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 from accelerator_toys import GPU
 from diffusing_workload import Diffusion, DiffusionParams
 from hetsched_workloads.heat import Heat
@@ -249,7 +250,7 @@ def test_a_solver_has_the_bits_of_one_process_wherever_rows_are(
     load, granule = workload.load(params), workload.granule(params)
     inputs = generated(workload, params)
     monkeypatch.setattr(f"{piece_overhead.__module__}.ALLOCATION_BYTES", 0)  # rows are small here
-    fits = 3 * granule if is_streamed else load
+    fits = 4 * granule if is_streamed else load
     limited = replace(workload.demand(params, "cuda"), limit=limit_of(workload, params, fits))
     sizes = piece_sizes(load // 2, granule, limited, piece_overhead(workload, params))
     assert (sizes.slots > 0) == is_streamed
@@ -263,6 +264,42 @@ def test_a_solver_has_the_bits_of_one_process_wherever_rows_are(
 
     alone = run(workload, params, inputs, (ends[0], load - ends[0]), variant=variant)
     np.testing.assert_array_equal(result, alone.outputs[output])
+
+
+@pytest.mark.parametrize("ends", [(1400, 1370, 1420), (1400, 500, 1650)], ids=["near", "far"])
+def test_a_gpu_holds_only_the_matrix_rows_of_its_share(ends: tuple[int, ...]) -> None:
+    params = Pcg().infer({"grid": "12x12x12"}, {})
+    made = generated(Pcg(), params)
+    sparse = scipy.sparse.csr_array((made["A.data"], made["A.indices"], made["A.indptr"]))
+    corner = np.zeros((64, 64)) + 0.01  # the last rows have many more entries
+    dense = scipy.sparse.block_diag([scipy.sparse.csr_array((params.n - 64,) * 2), corner])
+    a = scipy.sparse.csr_array(sparse + dense)
+    inputs = {"A.data": a.data, "A.indices": a.indices, "A.indptr": a.indptr, "b": made["b"]}
+    params = Pcg().infer({}, {name: (x.shape, x.dtype.name) for name, x in inputs.items()})
+    runtime, settings = SimulatedRuntime(seed=3), {"workload": Pcg(), "variant": "scipy"}
+
+    with computing(params, runtime, fits=600, inputs=inputs, **settings) as bench:
+        bench.iterate({0: ends[0], 1: params.n - ends[0]}, paced=True)
+        advance(bench, [(0, end, params.n) for end in ends], 3)
+        result = bench.arrays["x"].copy()
+
+    assert runtime.peak_bytes <= limit_of(Pcg(), params, 600) < a.data.nbytes + a.indices.nbytes
+    alone = run(Pcg(), params, inputs, (params.n,), variant="scipy")
+    np.testing.assert_allclose(result, alone.outputs["x"], rtol=1e-9)
+
+
+def test_wrong_pointers_reach_the_kernels_but_nothing_is_copied_by_them() -> None:
+    params = Pcg().infer({"grid": "5x6x7"}, {})
+    inputs = generated(Pcg(), params)
+    inputs["A.indptr"][52] = 10**9
+
+    with computing(
+        params, devices="gpu", fits=210, workload=Pcg(), variant="scipy", inputs=inputs
+    ) as bench:
+        bench.iterate({0: 210})
+        failed = bench.answers(CommandFailed, 1)
+
+    assert "A.indptr falls after row 52" in str(failed)
 
 
 # ---- rows that move

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hetsched.devices.accelerator.piece_sizes import (
+    SPARE_FRACTION,
     PieceSizes,
     piece_overhead,
     piece_sizes,
@@ -234,21 +235,28 @@ class AcceleratorStages:
         workload, params = self._job.workload, self._job.job.params
         overhead = piece_overhead(workload, params)
         granule = workload.granule(params)
+        own = (self._rows.first, self._rows.stop)
+        demand = arrays.demand(self._demand, own)
         try:
-            sizes = piece_sizes(self._rows.count, granule, self._demand, overhead)
+            sizes = piece_sizes(self._rows.count, granule, demand, overhead)
         except DataError as error:
             raise DeviceOutOfMemory(str(error)) from error
         if sizes.held:
-            before, after = (
-                (0, 0) if sizes.slots else spare_rows(self._rows, self._demand, overhead)
-            )
+            before, after = (0, 0) if sizes.slots else self._spare_rows(overhead)
             held = self._after(0, sizes.held)
-            self._held = RowPiece(arrays, held, before + sizes.held + after, before)
+            within = (held.first - before, held.stop + after)
+            self._held = RowPiece(arrays, held, within[1] - within[0], within, before)
             self._missing = [(held.first, held.stop)]
         rows = self._after(0, sizes.room)
-        self._slots = [RowPiece(arrays, rows, sizes.room) for _ in range(sizes.slots)]
+        self._slots = [RowPiece(arrays, rows, sizes.room, own) for _ in range(sizes.slots)]
         self._sizes, self._has_new_rows = sizes, True
         return sizes
+
+    def _spare_rows(self, overhead: int) -> tuple[int, int]:
+        """Return for how many rows before and after the device's there shall be memory."""
+        most, rows = self._rows.count // SPARE_FRACTION, self._rows
+        nearby = (max(0, rows.first - most), min(rows.load, rows.stop + most))
+        return spare_rows(rows, self._arrays.demand(self._demand, nearby), overhead)
 
     def _after(self, start: int, count: int) -> Rows:
         """Return `count` of the device's rows, or fewer at their end, from its row `start` on."""

@@ -91,7 +91,10 @@ def spare_rows(rows: Rows, demand: MemoryDemand, overhead: int) -> tuple[int, in
 
     So that rows that come later needn't move the others. At most a part of the rows.
     """
-    extra = _limited(demand, overhead, 1).max_chunk(rows.load) - rows.count
+    fitting = _limited(demand, overhead, 1)
+    if not fitting.fits([rows.count]):  # rows nearby have more entries
+        return 0, 0
+    extra = fitting.max_chunk(rows.load) - rows.count
     most = rows.count // SPARE_FRACTION
     before = min(rows.first, most, extra)
     return before, min(rows.load - rows.stop, most, extra - before)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -13,7 +13,10 @@ from hetsched.devices.accelerator.pinned import Pins
 from hetsched.devices.accelerator.runtime import Copy, Queue, Runtime
 from hetsched.devices.base import IterativeJob
 from hetsched.iterations.home import Part, read_buffer, write_buffer
+from hetsched.iterations.row_transfers import row_bytes
+from hetsched.memory import MemoryDemand
 from hetsched.workload import Arrays, ArraySpec, Rows, Stage, StateArray
+from hetsched.workload.protocol import array_bytes
 
 
 @dataclass
@@ -35,14 +38,20 @@ class DeviceArrays:
         workload, params = self.job.workload, self.job.job.params
         self.pinned: set[int] = set()
         self.specs = {spec.name: spec for spec in workload.arrays(params)}
+        self.split = [s for s in self.specs.values() if s.pointers or not s.is_whole]
         self.state = {state.name: state for state in workload.state(params)}
         self.whole: dict[str, DeviceRows] = {}
+        self._pointers = {
+            spec.name: _rising(self.job.home.array(spec.pointers), spec.unit_shape[0])
+            for spec in self.split
+            if spec.pointers not in ("", spec.name)
+        }
 
     def load_whole(self, queue: Queue) -> None:
         """Copy the arrays that aren't split to the device, which has room for them."""
         everything: list[ArraySpec | StateArray] = [*self.specs.values(), *self.state.values()]
         for array in everything:
-            if array.is_whole:
+            if array.is_whole and array not in self.split:
                 rows = self.job.load if isinstance(array, StateArray) else 1
                 self.whole[array.name] = self.rows(array.name, 0, rows)
                 self.whole[array.name].all_to_device(queue)
@@ -54,8 +63,47 @@ class DeviceArrays:
         if state is not None:
             homes, border = list(home), state.halo
         else:
-            homes, border = [home[np.newaxis] if self.specs[name].is_whole else home], 0
+            is_whole = self.specs[name] not in self.split
+            homes, border = [home[np.newaxis] if is_whole else home], 0
         return DeviceRows(self, homes, border, base, count)
+
+    def span(self, name: str, first: int, stop: int) -> tuple[int, int]:
+        """Return where the entries of these rows of an input or output begin and end."""
+        pointers = self._pointers.get(name)
+        if pointers is None:
+            return first, stop + (self.specs[name].pointers == name)
+        return int(pointers[first]), int(pointers[stop])
+
+    def most_entries(self, name: str, rows: tuple[int, int], count: int) -> int:
+        """Return the most entries that `count` rows in a row have, of `rows`: first and stop."""
+        first, stop = rows
+        count, pointers = min(count, stop - first), self._pointers.get(name)
+        if pointers is None:
+            return count + (self.specs[name].pointers == name)
+        own = pointers[first : stop + 1]
+        return int((own[count:] - own[: len(own) - count]).max())
+
+    def demand(self, average: MemoryDemand, rows: tuple[int, int]) -> MemoryDemand:
+        """Return a demand for any of `rows`, which may have more entries than the average row."""
+        by_row = {s: row_bytes(s.unit_shape[1:], s.dtype) for s in self.split if s.pointers}
+        if not by_row:
+            return average
+        inputs, mean = average.input_bytes, sum(map(array_bytes, by_row)) / self.job.load
+
+        def input_bytes(count: int) -> float:
+            most = sum(size * self.most_entries(s.name, rows, count) for s, size in by_row.items())
+            declared = inputs(count) if callable(inputs) else inputs * count
+            return declared + max(0.0, most - mean * count)
+
+        return replace(average, input_bytes=input_bytes)
+
+
+def _rising(pointers: np.ndarray, entries: int) -> np.ndarray:
+    """Return pointers by which nothing else is copied; wrong ones are the kernels' to report."""
+    if pointers[0] >= 0 and pointers[-1] <= entries and (pointers[1:] >= pointers[:-1]).all():
+        return pointers
+    rising: np.ndarray = np.maximum.accumulate(np.clip(pointers, 0, entries))
+    return rising
 
 
 class RowPiece:
@@ -67,19 +115,31 @@ class RowPiece:
         At most `room`; `place` takes others.
     room : int, rows
         In device memory.
+    within : (int, int)
+        First and last row, exclusive, of those that it may hold.
     spare : int, rows
         Of the room, before the first row.
     """
 
-    def __init__(self, arrays: DeviceArrays, rows: Rows, room: int, spare: int = 0) -> None:
+    def __init__(
+        self,
+        arrays: DeviceArrays,
+        rows: Rows,
+        room: int,
+        within: tuple[int, int],
+        spare: int = 0,
+    ) -> None:
         self.rows = rows
         self._arrays = arrays
         self._first = rows.first - spare
         self._stop = self._first + room
         self._split = {
-            spec.name: arrays.rows(spec.name, self._first, room)
-            for spec in arrays.specs.values()
-            if not spec.is_whole
+            spec.name: arrays.rows(
+                spec.name,
+                arrays.span(spec.name, self._first, self._first)[0],
+                arrays.most_entries(spec.name, within, room),
+            )
+            for spec in arrays.split
         }
         self._state = {
             state.name: arrays.rows(state.name, self._first - state.halo, room + 2 * state.halo)
@@ -90,8 +150,8 @@ class RowPiece:
     def place(self, rows: Rows) -> None:
         """Use the memory for other rows."""
         self.rows = rows
-        for rows_of_array in self._split.values():
-            rows_of_array.base = rows.first
+        for name, rows_of_array in self._split.items():
+            rows_of_array.base = self._arrays.span(name, rows.first, rows.stop)[0]
         for name, rows_of_array in self._state.items():
             rows_of_array.base = rows.first - self._arrays.state[name].halo
 
@@ -105,9 +165,9 @@ class RowPiece:
         `parts`: first and last row, exclusive.
         """
         for first, stop in parts:
-            for name, rows in self._split.items():
+            for name in self._split:
                 if self._arrays.specs[name].is_input:
-                    rows.to_device(queue, 0, first, stop)
+                    self._copy_in(queue, name, first, stop)
             for name, rows in self._state.items():
                 for buffer in range(2 if self._arrays.state[name].has_two_buffers else 1):
                     rows.to_device(queue, buffer, first, stop)
@@ -116,12 +176,16 @@ class RowPiece:
         """Copy what a stage reads, other than whole arrays."""
         for name in stage.inputs:
             if name in self._split:
-                self._split[name].to_device(queue, 0, self.rows.first, self.rows.stop)
+                self._copy_in(queue, name, self.rows.first, self.rows.stop)
             elif name in self._state:
                 state = self._arrays.state[name]
                 first, stop = self.rows.first - state.halo, self.rows.stop + state.halo
                 buffer = read_buffer(state, part, iteration)
                 self._state[name].to_device(queue, buffer, first, stop)
+
+    def _copy_in(self, queue: Queue, name: str, first: int, stop: int) -> None:
+        start, end = self._arrays.span(name, first, stop)
+        self._split[name].to_device(queue, 0, start, end, stop - first)
 
     def store_state(
         self,
@@ -183,7 +247,8 @@ class RowPiece:
     def _plain(self, name: str) -> Any:
         if name in self._split:
             rows = self._split[name]
-            return rows.values[0][self.rows.first - rows.base :][: self.rows.count]
+            first, stop = self._arrays.span(name, self.rows.first, self.rows.stop)
+            return rows.values[0][first - rows.base : stop - rows.base]
         return self._arrays.whole[name].values[0][0]
 
 
@@ -193,7 +258,8 @@ class DeviceRows:
     Parameters
     ----------
     homes : sequence of ndarray, (rows, *unit_shape)
-        The home copy: each buffer, with its border rows.
+        The home copy: each buffer, with its border rows. Of an array with pointers, rows are
+        entries.
     border : int, rows
         Of the home copy before row 0 of the load.
     count : int, rows
@@ -228,9 +294,12 @@ class DeviceRows:
         self._pins = arrays.pins
         arrays.pins.cover(home, arrays.pinned)
 
-    def to_device(self, queue: Queue, buffer: int, first: int, stop: int) -> None:
-        """Start a copy of rows of the load from the home."""
-        queue.copy_in(self._pins.split([self._copy(buffer, first, stop)]), stop - first)
+    def to_device(
+        self, queue: Queue, buffer: int, first: int, stop: int, units: int | None = None
+    ) -> None:
+        """Start a copy of rows from the home; `units`: of the load, if that is another number."""
+        copies = self._pins.split([self._copy(buffer, first, stop)])
+        queue.copy_in(copies, stop - first if units is None else units)
 
     def to_host(self, queue: Queue, buffer: int, first: int, stop: int) -> None:
         """Start a copy of rows of the load to the home."""

@@ -37,7 +37,7 @@ class RowFactors:
     Parameters
     ----------
     pointers : (rows + 1,) int
-        Of these rows; `columns` and `values` are those of the whole matrix.
+        Of these rows, in `columns` and `values`.
     first : int
         The first row; a block that begins before it or ends after the last row is cut.
     block : int, rows

@@ -1,4 +1,7 @@
-"""Rows of a matrix in CSR form: checks before anything is computed with them."""
+"""Rows of a matrix in CSR form: checks before anything is computed with them.
+
+Values, columns and pointers are those of own rows; pointers count from the matrix's first entry.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +35,10 @@ def diagonal(xp: Any, rows: Rows, values: Any, columns: Any, pointers: Any) -> A
     return elements
 
 
-def check_rows(xp: Any, rows: Rows, values: Any, columns: Any, pointers: Any) -> None:
-    """Check own rows of the whole matrix (values, columns, pointers).
+def check_rows(
+    xp: Any, rows: Rows, values: Any, columns: Any, pointers: Any, nonzeros: int
+) -> None:
+    """Check own rows of a matrix with this many nonzeros.
 
     Raises
     ------
@@ -41,7 +46,7 @@ def check_rows(xp: Any, rows: Rows, values: Any, columns: Any, pointers: Any) ->
         Pointers that don't rise from 0 to the number of nonzeros; columns out of range, unsorted
         or repeated; NaN or infinity.
     """
-    _check_pointers(xp, rows, pointers, len(values))
+    _check_pointers(xp, rows, pointers, nonzeros)
     for row_of, part in _pieces(xp, rows, pointers):
         _check_columns(xp, row_of, columns[part], rows.load)
         _check_values(xp, row_of, columns[part], values[part])
@@ -61,13 +66,14 @@ def check_positive(xp: Any, rows: Rows, elements: Any) -> None:
 
 def _pieces(xp: Any, rows: Rows, pointers: Any) -> Iterator[tuple[Any, slice]]:
     """Yield (row of each nonzero, place of the nonzeros) of some of the rows at a time."""
-    for first in range(rows.first, rows.stop, CHECKED_ROWS):
-        own = pointers[first : min(first + CHECKED_ROWS, rows.stop) + 1]
-        yield entry_rows(xp, own) + first, slice(int(own[0]), int(own[-1]))
+    start = int(pointers[0])
+    for first in range(0, rows.count, CHECKED_ROWS):
+        own = pointers[first : first + CHECKED_ROWS + 1]
+        part = slice(int(own[0]) - start, int(own[-1]) - start)
+        yield entry_rows(xp, own) + rows.first + first, part
 
 
-def _check_pointers(xp: Any, rows: Rows, pointers: Any, nonzeros: int) -> None:
-    own = pointers[rows.first : rows.stop + 1]
+def _check_pointers(xp: Any, rows: Rows, own: Any, nonzeros: int) -> None:
     falling = xp.flatnonzero(own[1:] < own[:-1])
     if len(falling):
         raise DataError(f"A.indptr falls after row {rows.first + int(falling[0])}; it must rise")

@@ -16,7 +16,6 @@ from cupyx.scipy.sparse.linalg import spsolve_triangular
 from hetsched.errors import JobFailed
 from hetsched.workload import Arrays, KernelContext, RowCache, Rows, StageKernel
 from hetsched_workloads.pcg.declaration import PcgParams
-from hetsched_workloads.pcg.inference import PARTS
 from hetsched_workloads.pcg.kernels import PcgKernels
 
 MAX_INDEX = 2**31 - 1
@@ -32,7 +31,10 @@ def make(p: PcgParams, load: int, context: KernelContext) -> Mapping[str, StageK
 
 
 class CupyKernels(PcgKernels):
-    """Keeps the incomplete Cholesky factors of own rows: I + V, its transpose, and 1 / D."""
+    """Keeps the incomplete Cholesky factors of own rows: I + V, its transpose, and 1 / D.
+
+    It keeps no view of the inputs, since own rows may move in the GPU's memory.
+    """
 
     xp = cupy
     piece_rows = 1 << 20  # for a GPU many, and temporary vectors stay small
@@ -40,6 +42,7 @@ class CupyKernels(PcgKernels):
     def __init__(self, p: PcgParams) -> None:
         super().__init__(p)
         self._factors: RowCache[tuple[Any, Any, Any]] = RowCache()
+        self._columns: RowCache[Any] = RowCache()
 
     def matrix(self, rows: Rows, inputs: Arrays) -> Any:
         """Return own rows of A; CuPy's indices are int32.
@@ -49,18 +52,20 @@ class CupyKernels(PcgKernels):
         JobFailed
             There are too many rows or nonzeros for such indices.
         """
-        data, columns, pointers = (inputs[part] for part in PARTS)
-        own = pointers[rows.first : rows.stop + 1]
-        part = slice(int(own[0]), int(own[-1]))
-        largest = max(part.stop - part.start, rows.load)
+        data, columns, pointers = self.own(rows, inputs)
+        largest = max(len(data), rows.load)
         if largest > MAX_INDEX:
             raise JobFailed(
                 f"a GPU would have {largest} rows or nonzeros of A, and cuSPARSE's indices in CuPy"
                 f" end at {MAX_INDEX}: use more devices, or --devices cpu"
             )
-        indices = (columns[part], own - own[0])
-        narrow = (array.astype("int32", copy=False) for array in indices)
-        return csr_matrix((data[part], *narrow), shape=(rows.count, rows.load))
+        if columns.dtype != "int32":
+            wide = columns
+            columns = self._columns.get(rows.first, rows.stop, lambda: wide.astype("int32"))
+            pointers = pointers.astype("int32")
+        matrix = csr_matrix((data, columns, pointers), shape=(rows.count, rows.load))
+        matrix.has_canonical_format = True  # checked: else each product would check again
+        return matrix
 
     def precondition(self, rows: Rows, inputs: Arrays, r: Any, z: Any) -> None:
         lower, upper, inverse = self._factors.get(
@@ -72,11 +77,8 @@ class CupyKernels(PcgKernels):
     def _factorised(self, rows: Rows, inputs: Arrays) -> tuple[Any, Any, Any]:
         from hetsched_workloads.pcg.cholesky import RowFactors  # needs numba
 
-        data, columns, pointers = (inputs[part] for part in PARTS)
-        own = cupy.asnumpy(pointers[rows.first : rows.stop + 1])
-        part = slice(int(own[0]), int(own[-1]))
-        values, indices = cupy.asnumpy(data[part]), cupy.asnumpy(columns[part])
-        factors = RowFactors(own - own[0], indices, values, rows.first, self._granule)
+        values, columns, pointers = map(cupy.asnumpy, self.own(rows, inputs))
+        factors = RowFactors(pointers, columns, values, rows.first, self._granule)
         v = (factors.lower, factors.columns, factors.pointers)
         lower = scipy.sparse.csr_matrix(v, (rows.count, rows.count))
         lower += scipy.sparse.eye(rows.count, dtype=lower.dtype, format="csr")

@@ -118,9 +118,9 @@ class Pcg(Iterative):
     def arrays(self, p: PcgParams) -> Sequence[ArraySpec]:
         first = (ArraySpec("x0", "split", (), p.dtype),) if p.x0 else ()
         return (
-            ArraySpec("A.data", "resident", (p.nonzeros,), p.dtype),
-            ArraySpec("A.indices", "resident", (p.nonzeros,), p.index_dtype),
-            ArraySpec("A.indptr", "resident", (p.n + 1,), p.index_dtype),
+            ArraySpec("A.data", "resident", (p.nonzeros,), p.dtype, PARTS[2]),
+            ArraySpec("A.indices", "resident", (p.nonzeros,), p.index_dtype, PARTS[2]),
+            ArraySpec(PARTS[2], "resident", (p.n + 1,), p.index_dtype, PARTS[2]),
             ArraySpec("b", "split", (), p.dtype),
             *first,
             ArraySpec("x", "out", (), p.dtype),

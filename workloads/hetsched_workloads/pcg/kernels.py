@@ -38,7 +38,7 @@ STAGES = (
 
 
 class PcgKernels:
-    """Keeps the rows of A, 1 / diag(A), and room for pieces of vectors."""
+    """Keeps the pointers of own rows from 0 on, 1 / diag(A), and room for pieces of vectors."""
 
     xp: Any = np
     piece_rows: int
@@ -47,7 +47,7 @@ class PcgKernels:
         self._p = p
         self._granule = Pcg().granule(p)
         self._piece = max(1, self.piece_rows // self._granule) * self._granule
-        self._matrices: RowCache[Any] = RowCache()
+        self._pointers: RowCache[Any] = RowCache()
         self._weights: RowCache[Any] = RowCache()
         self._scratch: Sequence[Any] = ()
 
@@ -59,6 +59,12 @@ class PcgKernels:
         """Return own rows of A, which `@` multiplies by a vector."""
         raise NotImplementedError
 
+    def own(self, rows: Rows, inputs: Arrays) -> tuple[Any, Any, Any]:
+        """Return values, columns and pointers of own rows as those of a matrix of its own."""
+        data, columns, pointers = (inputs[part] for part in PARTS)
+        own = self._pointers.get(rows.first, rows.stop, lambda: pointers - pointers[0])
+        return data, columns, own
+
     def precondition(self, rows: Rows, inputs: Arrays, r: Any, z: Any) -> None:
         """Write the rows of M^-1 r to z, with incomplete Cholesky factors."""
         raise NotImplementedError
@@ -67,7 +73,8 @@ class PcgKernels:
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
     ) -> None:
         xp, b = self.xp, inputs["b"]
-        check_rows(xp, rows, *(inputs[part] for part in PARTS))
+        values, columns, pointers = (inputs[part] for part in PARTS)
+        check_rows(xp, rows, values, columns, pointers, self._p.nonzeros)
         check_positive(xp, rows, self._diagonal(rows, inputs))
         for name in ("b", "x0") if self._p.x0 else ("b",):
             bad = xp.flatnonzero(~xp.isfinite(inputs[name]))
@@ -96,10 +103,8 @@ class PcgKernels:
         for sign, left, right in ((1, *vectors), (-1, *vectors[::-1])):
             self._multiply(rows, inputs, right, product)
             difference += sign * _dot(left[rows.first : rows.stop], product)
-        pointers = inputs["A.indptr"]
-        data = inputs["A.data"][int(pointers[rows.first]) : int(pointers[rows.stop])]
         partials["asymmetry"][...] = difference
-        partials["norm"][...] = _norm(data)
+        partials["norm"][...] = _norm(inputs["A.data"])
 
     def start(
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
@@ -182,8 +187,7 @@ class PcgKernels:
 
     def _multiply(self, rows: Rows, inputs: Arrays, x: Any, y: Any) -> None:
         """Write the rows of A x to y."""
-        matrix = self._matrices.get(rows.first, rows.stop, lambda: self.matrix(rows, inputs))
-        y[...] = matrix @ x
+        y[...] = self.matrix(rows, inputs) @ x
 
     def _residual(self, inputs: Arrays, piece: slice, alpha: float, out: Any) -> Any:
         """Return r - alpha q, in `out`."""

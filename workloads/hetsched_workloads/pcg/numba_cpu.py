@@ -18,7 +18,6 @@ from hetsched.workload import Arrays, KernelContext, Rows, StageKernel, Values
 from hetsched_workloads.compiling import compiling
 from hetsched_workloads.pcg import numba_loops, scipy_cpu
 from hetsched_workloads.pcg.declaration import PcgParams
-from hetsched_workloads.pcg.inference import PARTS
 from hetsched_workloads.pcg.kernels import direction_weight, step_length
 
 MIN_NONZEROS = 1 << 20
@@ -42,9 +41,9 @@ class CompiledKernels(scipy_cpu.ScipyKernels):
     def multiply(
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
     ) -> None:
-        data, columns, pointers = (inputs[part] for part in PARTS)
+        data, columns, pointers = self.own(rows, inputs)
         numba_loops.multiply(
-            pointers[rows.first : rows.stop + 1],
+            pointers,
             columns,
             data,
             inputs["direction"],

@@ -28,7 +28,7 @@ def multiply(
     Parameters
     ----------
     pointers : (count + 1,)
-        Those of own rows; `columns`, `values` and p are whole.
+        Of own rows, as are `columns` and `values`; p is whole.
     first : uint64
         The first row. Indices are unsigned, since numba would test others for negative values.
     """
