@@ -114,10 +114,7 @@ def _run_map(
     given["memory"] = given.pop("memory_limit", None)
     from hetsched.functions.files import OutputFile
     from hetsched.functions.map import map
-    from hetsched.functions.named import named_dtype
 
-    if "dtype" in given:
-        given["dtype"] = named_dtype(given["dtype"])
     if clash := [file for file in files if os.path.lexists(file) and not force]:
         raise CantCreate(f"{clash[0]}: exists; give another name, or replace it with --force")
     given["out"] = [OutputFile(file, force) for file in files] or None

@@ -138,7 +138,7 @@ def map(  # noqa: PLR0913 - optional keywords
     given = None if out is None else tuple(out) if isinstance(out, tuple | list) else (out,)
     with contextlib.ExitStack() as stack:
         call = make_call(f, arrays, axis, overlap, mode, broadcast, kwargs, stack)
-        call.dtype = None if dtype is None else numeric(np.dtype(dtype), "dtype")
+        call.dtype = None if dtype is None else named_dtype(dtype)
         outputs = Outputs(call, given, None if shape is None else tuple(shape))
         stack.callback(outputs.discard)
         _run(call, outputs, {"memory_limit": memory, "devices": devices})
@@ -286,7 +286,18 @@ def make_call(
     lengths = [x.shape[0] for x in split]
     if len(set(lengths)) > 1:
         raise DataError(f"the arrays have {lengths} units along axis {axis}: they must be equal")
+    _check_room(split, int(overlap))
     return Call(f, kwargs, tuple(positions), split, whole, number or 0, int(overlap), mode)
+
+
+def _check_room(split: Sequence[Any], overlap: int) -> None:
+    """Raise DataError if memory doesn't hold the smallest block, with `overlap` on either side."""
+    block = (1 + 2 * overlap) * sum(x.nbytes // max(1, x.shape[0]) for x in split)
+    if overlap and block > (free := int(free_memory())):
+        raise DataError(
+            f"overlap: blocks of {overlap} units on either side take {format_bytes(block)};"
+            f" {format_bytes(free)} are free"
+        )
 
 
 def _whole_positions(broadcast: int | Iterable[int], count: int) -> set[int]:
@@ -334,6 +345,14 @@ def numeric(dtype: np.dtype[Any], what: str) -> np.dtype[Any]:
     if dtype.kind not in NUMERIC:
         raise DataError(f"{what}: {dtype}; only numeric dtypes are supported")
     return dtype
+
+
+def named_dtype(dtype: Any) -> np.dtype[Any]:
+    """Return what a user calls a dtype. Raises UsageError, DataError."""
+    try:
+        return numeric(np.dtype(dtype), "dtype")
+    except TypeError:
+        raise UsageError(f"dtype: {quoted(dtype)} is none of NumPy's") from None
 
 
 def _axis(axis: int, array: Any, position: int) -> int:

@@ -13,12 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from hetsched.errors import DataError, HetschedError, UsageError, text_of
 from hetsched.functions.call import Call
 from hetsched.functions.identity import identity
-from hetsched.functions.map import make_call, numeric
+from hetsched.functions.map import make_call, named_dtype
 from hetsched.memory import MemoryDemand
 from hetsched.plug_in_errors import plug_in_error
 from hetsched.units import quoted
@@ -125,16 +124,8 @@ def _call(
     dtype: str | None = None,
 ) -> Call:
     call = make_call(function, inputs, 0, overlap, mode, broadcast, arguments, files)
-    call.dtype = None if dtype is None else numeric(named_dtype(dtype), "dtype")
+    call.dtype = None if dtype is None else named_dtype(dtype)
     return call
-
-
-def named_dtype(name: str) -> np.dtype[Any]:
-    """Raises UsageError."""
-    try:
-        return np.dtype(name)
-    except TypeError:
-        raise UsageError(f"dtype: {quoted(name)} is none of NumPy's") from None
 
 
 class Map(Workload):

@@ -435,6 +435,11 @@ def test_a_faulty_function_is_named_with_its_units(kind: str) -> None:
     ("options", "message"),
     [
         ({"overlap": -1}, "overlap: -1 should be a number of units"),
+        (
+            {"overlap": 10**14},
+            "overlap: blocks of 1000.* take 1455 TiB; .* are free",
+        ),
+        ({"dtype": "flot"}, "dtype: 'flot' is none of NumPy's"),
         ({"mode": "mirrored"}, "mode: 'mirrored', choose from: reflect"),
         ({"broadcast": 4}, "broadcast: 4 should be the position"),
         ({"broadcast": 0}, "all arrays are broadcast"),
