@@ -136,6 +136,29 @@ def test_statistics_are_numpys(
     assert np.allclose(found.quantiles, np.quantile(wide, fractions), rtol=1e-15)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("mean", "size"), [(0.0, 0.0), (0.1, 0.0), (1e4, 1.0), (0.0, 1e-30)])
+def test_flat_bright_and_faint_images_are_verified(
+    local: hetsched.Local, mean: float, size: float, dtype: str
+) -> None:
+    noise = np.random.default_rng(1).standard_normal((64, 60))
+    x = np.stack([np.roll(mean + size * noise, n, 0) for n in range(3)]).astype(dtype)
+    laplacian = np.array([[[0, 1, 0], [1, -4, 1], [0, 1, 0]]], dtype)
+    compute(local, "power_spectrum", x)
+    compute(local, "convolve", {"x": x, "filters": laplacian}, mode="valid")
+    compute(local, "welch", x.reshape(3, -1), nperseg=100)
+    compute(local, "matmul", {"A": x, "B": np.ascontiguousarray(x.swapaxes(1, 2))})
+    shifts = compute(local, "registration", {"x": x, "reference": x[0]})
+    if size:
+        assert np.array_equal(shifts, [[0, 0], [-1, 0], [-2, 0]])
+
+
+def test_segments_of_one_sample_have_scipys_window(local: hetsched.Local) -> None:
+    x = np.arange(12.0).reshape(2, 6)
+    y = compute(local, "welch", x, nperseg=1, noverlap=0, detrend="none")
+    assert np.allclose(y, scipy.signal.welch(x, nperseg=1, noverlap=0, detrend=False)[1])
+
+
 def test_values_outside_the_histogram_are_not_counted(local: hetsched.Local) -> None:
     x = np.arange(1000.0)
 

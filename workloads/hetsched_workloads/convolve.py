@@ -118,3 +118,9 @@ class Convolve(Recomputed):
         spectra = np.fft.fft2(inputs["x"], p.padded) * np.fft.fft2(inputs["filters"], p.padded)
         full: np.ndarray = np.fft.ifft2(spectra).real
         return full[:, *p.window]
+
+    def rounding(self, p: ConvolveParams, inputs: Arrays, exact: np.ndarray) -> float:
+        import numpy as np
+
+        rms = np.sqrt(np.square(inputs["x"]).mean())
+        return float(rms * np.abs(inputs["filters"]).sum(axis=(1, 2)).max())

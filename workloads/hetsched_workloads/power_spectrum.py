@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext
-from hetsched_workloads.recomputed import DTYPES, Recomputed, pieces, transforms
+from hetsched_workloads.recomputed import DTYPES, Recomputed, pieces, power_rounding, transforms
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,3 +60,8 @@ class PowerSpectrum(Recomputed):
 
         half: np.ndarray = np.abs(np.fft.fft2(inputs["x"]))[:, : p.cols // 2 + 1]
         return half**2
+
+    def rounding(self, p: PowerSpectrumParams, inputs: Arrays, exact: np.ndarray) -> np.ndarray:
+        import numpy as np
+
+        return power_rounding(p, exact, float(np.linalg.norm(inputs["x"])))

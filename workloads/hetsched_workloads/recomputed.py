@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 DTYPES = DtypeChoice(FLOAT32, FLOAT64)
+ROUNDINGS = 32.0
+"""Roundings of a unit's largest intermediate value by which a result may be off."""
 PIECE_BYTES = 1 << 20
 """Bytes of the units that a core transforms at once: their spectra stay in its cache."""
 
@@ -41,6 +43,13 @@ class Recomputed(Workload):
         `inputs`: name -> the unit, or the whole resident array.
         """
 
+    def rounding(self, p: Any, inputs: Arrays, exact: np.ndarray) -> np.ndarray | float:
+        """Return the size of values whose roundings change "y" of one unit.
+
+        What cancels leaves an error that isn't small beside the result. `inputs`: as of `exact`.
+        """
+        return 0.0
+
     def variants(self, kind: str) -> Sequence[Variant]:
         libraries = {self.library: "kernel", "cupy": "kernel"}
         installed = solver_variants(kind, f"{__name__}.", **libraries)
@@ -57,30 +66,54 @@ class Recomputed(Workload):
         return double if DTYPES[p.dtype].is_double else single
 
     def reference(self, p: Any, inputs: Arrays, i: int) -> Mapping[str, np.ndarray]:
-        whole = {spec.name for spec in self.arrays(p) if spec.is_whole}
+        return {"y": self.exact(p, self._unit(p, inputs, i))}
+
+    def scale(self, p: Any, inputs: Arrays, i: int) -> Mapping[str, np.ndarray]:
+        unit = self._unit(p, inputs, i)
+        return {"y": self._scale(p, unit, self.exact(p, unit))}
+
+    def _scale(self, p: Any, unit: Arrays, exact: np.ndarray) -> np.ndarray:
         import numpy as np
 
-        unit = {
+        info = np.finfo(p.dtype)
+        allowed = ROUNDINGS * float(info.eps) * self.rounding(p, unit, exact)
+        return np.maximum(allowed / self.tolerance(p), float(info.smallest_normal))
+
+    def _unit(self, p: Any, inputs: Arrays, i: int) -> Arrays:
+        import numpy as np
+
+        whole = {spec.name for spec in self.arrays(p) if spec.is_whole}
+        return {
             name: np.asarray(array if name in whole else array[i], np.float64)
             for name, array in inputs.items()
         }
-        return {"y": self.exact(p, unit)}
 
     def residual(self, p: Any, inputs: Arrays, outputs: Arrays, seed: int) -> np.ndarray:
-        """Compute every unit again: the largest error over the rms of the unit's values."""
+        """Compute every unit again: the largest error over the rms of the other values."""
         import numpy as np
 
         y = outputs["y"]
         errors = np.empty(len(y))
         with np.errstate(all="ignore"):
             for i in range(len(y)):
-                expected = self.reference(p, inputs, i)["y"]
+                unit = self._unit(p, inputs, i)
+                expected = self.exact(p, unit)
                 if not np.isfinite(expected).all():
                     errors[i] = np.inf if np.isfinite(y[i]).all() else 0.0
                     continue
-                size = np.sqrt(np.square(expected).mean()) + np.finfo(y.dtype).smallest_normal
-                errors[i] = np.abs(y[i] - expected).max() / (self.tolerance(p) * size)
+                sizes = np.sort(np.abs(expected), axis=None)
+                rms = np.sqrt(np.square(sizes[: max(1, sizes.size - 1)]).mean())
+                size = np.maximum(rms, self._scale(p, unit, expected))
+                errors[i] = (np.abs(y[i] - expected) / (self.tolerance(p) * size)).max()
         return errors
+
+
+def power_rounding(p: Any, power: np.ndarray, rms: float) -> np.ndarray:
+    """Return the `rounding` of squared amplitudes, each off by a rounding of `rms`."""
+    import numpy as np
+
+    eps = ROUNDINGS * float(np.finfo(p.dtype).eps)
+    return power + 2 * np.sqrt(power) * rms + eps * rms**2
 
 
 def transforms(context: KernelContext) -> tuple[Any, dict[str, int]]:

@@ -22,8 +22,8 @@ from hetsched_workloads.recomputed import DTYPES, Recomputed, pieces, transforms
 if TYPE_CHECKING:
     import numpy as np
 
-SPECTRA = 8
-"""Arrays as large as an image in use at once: complex spectra, their product and correlation."""
+SPECTRA = 9
+"""Arrays as large as an image in use at once: scaled, spectra, their product, correlation."""
 MIN_AMPLITUDES = 100
 """Roundings below which an amplitude has no phase."""
 TIE = 1e-3
@@ -64,9 +64,10 @@ class Registration(Recomputed):
         fft, keywords = transforms(context)
 
         def kernel(inputs: Arrays, outputs: Arrays) -> None:
-            reference = fft.fft2(inputs["reference"], **keywords)
+            reference = fft.fft2(scaled(context.xp, inputs["reference"]), **keywords)
             for part in pieces(context, inputs["x"]):
-                product = phases(context.xp, reference, fft.fft2(inputs["x"][part], **keywords))
+                images = scaled(context.xp, inputs["x"][part])
+                product = phases(context.xp, reference, fft.fft2(images, **keywords))
                 coarse = abs(fft.ifft2(product, **keywords))
                 outputs["y"][part] = shifts(context.xp, p.upsample, product, coarse)
 
@@ -93,15 +94,21 @@ class Registration(Recomputed):
     def exact(self, p: RegistrationParams, inputs: Arrays) -> np.ndarray:
         import numpy as np
 
-        product = phases(np, *(np.fft.fft2(inputs[name]) for name in ("reference", "x")))[None]
+        product = _product(inputs)[None]
         found: np.ndarray = shifts(np, p.upsample, product, abs(np.fft.ifft2(product)))[0]
         return found
 
     def scale(self, p: RegistrationParams, inputs: Arrays, i: int) -> Mapping[str, np.ndarray]:
-        """Return what makes the tolerance of a reference a step and a half on the fine grid."""
+        """Return what makes the tolerance of a reference a step and a half on the fine grid.
+
+        Images without a pattern have the same correlation everywhere, so any shift is right.
+        """
         import numpy as np
 
-        return {"y": np.full(2, 1.5 / p.upsample / self.tolerance(p))}
+        coarse = abs(np.fft.ifft2(_product(self._unit(p, inputs, i))))
+        is_flat = coarse.max() - coarse.min() <= TIE * coarse.max()
+        step = math.inf if is_flat else 1.5 / p.upsample
+        return {"y": np.full(2, step / self.tolerance(p))}
 
     def residual(self, p: Any, inputs: Arrays, outputs: Arrays, seed: int) -> np.ndarray:
         """Check that no other shift in the image's neighbourhood correlates better."""
@@ -110,18 +117,33 @@ class Registration(Recomputed):
         y = outputs["y"]
         errors = np.empty(len(y))
         with np.errstate(all="ignore"):
-            reference = np.fft.fft2(np.asarray(inputs["reference"], np.float64))
             for i, image in enumerate(inputs["x"]):
-                product = phases(np, reference, np.fft.fft2(np.asarray(image, np.float64)))
+                product = _product(self._unit(p, inputs, i))
                 best = shifts(np, p.upsample, product[None], abs(np.fft.ifft2(product))[None])
                 if not np.isfinite(product).all():
                     errors[i] = np.inf if np.isfinite(y[i]).all() else 0.0
                     continue
                 found, most = (correlation(np, product, at) for at in (y[i], best[0]))
-                errors[i] = (most - found) / (TIE * most)
+                # All shifts of a black image are as good.
+                errors[i] = (most - found) / (TIE * most) if most else 0.0
                 if y[i][np.equal(image.shape, 1)].any():  # no shift along an axis of one pixel
                     errors[i] = np.inf
         return errors
+
+
+def _product(unit: Arrays) -> np.ndarray:
+    """Return `phases` of one image, in double precision."""
+    import numpy as np
+
+    reference, spectrum = (np.fft.fft2(scaled(np, unit[name])) for name in ("reference", "x"))
+    result: np.ndarray = phases(np, reference, spectrum)
+    return result
+
+
+def scaled(xp: Any, images: Any) -> Any:
+    """Return images whose largest value is 1: faint ones have phases, too, and none overflow."""
+    largest = abs(images).max(axis=(-2, -1), keepdims=True)
+    return images / xp.maximum(largest, xp.finfo(images.dtype).smallest_normal)
 
 
 def phases(xp: Any, reference: Any, spectra: Any) -> Any:

@@ -18,7 +18,7 @@ from msgspec import Meta
 from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext
-from hetsched_workloads.recomputed import DTYPES, Recomputed, pieces, transforms
+from hetsched_workloads.recomputed import DTYPES, Recomputed, pieces, power_rounding, transforms
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,6 +65,8 @@ class Welch(Recomputed):
     tolerances = (1e-3, 1e-11)
 
     def load(self, p: WelchParams) -> int:
+        if math.isinf(p.fs):
+            raise UsageError("fs: inf, must be finite")
         if p.step < 1:
             raise UsageError(f"noverlap: {p.noverlap}, must be below nperseg, {p.nperseg}")
         if p.nperseg > p.samples:
@@ -86,6 +88,8 @@ class Welch(Recomputed):
         fft, keywords = transforms(context)
         a, n = WINDOWS[p.window], p.nperseg
         window = (a - (1 - a) * xp.cos(2 * math.pi / n * xp.arange(n))).astype(p.dtype)
+        if n == 1:
+            window[:] = 1  # as SciPy's, instead of 0
         size = p.fs * (window**2).sum() if p.scaling == "density" else window.sum() ** 2
         twice = slice(1, (n + 1) // 2)  # frequencies whose negative ones have as much power
 
@@ -119,3 +123,10 @@ class Welch(Recomputed):
         )
         result: np.ndarray = density
         return result
+
+    def rounding(self, p: WelchParams, inputs: Arrays, exact: np.ndarray) -> np.ndarray:
+        import numpy as np
+
+        # A mean that is subtracted leaves roundings of itself.
+        whole = p.nperseg / p.fs if p.scaling == "density" else 1.0
+        return power_rounding(p, exact, float(np.sqrt(np.square(inputs["x"]).mean() * whole)))
