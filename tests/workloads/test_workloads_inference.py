@@ -11,6 +11,7 @@ from solver_cases import needs_numba
 
 from hetsched.errors import DataError, UsageError
 from hetsched.workload import find
+from hetsched.workload.protocol import BaseWorkload
 
 MATRIX = {
     "A.data": ((33,), "float64"),
@@ -145,7 +146,7 @@ def test_what_makes_no_sense_is_refused_in_one_line(
         ("jacobi", {"n": 100}, "cpu", [10], 8 * (10 * (100 + 1 + 1 + 2 + 2 + 2) + 100)),
         ("matrix_update", {"rows": 10, "cols": 7, "inner": 3}, "cpu", [2, 3], 4 * (21 + 5 * 17)),
         ("matrix_update", {"rows": 10, "cols": 7, "inner": 3}, "cuda", [2, 3], 4 * (21 + 5 * 10)),
-        ("pcg", {"grid": "10x10x10"}, "cpu", [10], 6400 * 12 + 1001 * 4 + 16 * 1000 + 560),
+        ("pcg", {"grid": "10x10x10"}, "cpu", [10], 808 + 16 * 1000 + 560),
     ],
 )
 def test_memory_is_that_of_the_rows_and_of_whole_arrays_once(
@@ -154,6 +155,22 @@ def test_memory_is_that_of_the_rows_and_of_whole_arrays_once(
     workload = find(name)
 
     assert workload.demand(workload.infer(values, {}), kind).need(chunks) == need
+
+
+@pytest.mark.parametrize(("inner", "outputs"), [(7, 0), (5, 7 * 8)])
+def test_an_output_in_place_of_an_input_of_another_size_needs_memory(
+    inner: int, outputs: int
+) -> None:
+    class InPlace(BaseWorkload):
+        name = "in_place"
+        inputs = ("a",)
+        axes = {"a": ("rows", "inner"), "c": ("rows", "cols")}
+        in_place = {"cuda": {"c": "a"}}
+        Params = type(find("matmul")).Params
+        can_verify = False
+
+    params = InPlace.Params(count=1, rows=3, inner=inner, cols=7, dtype="float64")
+    assert InPlace().demand(params, "cuda").output_bytes == outputs
 
 
 @needs_numba
