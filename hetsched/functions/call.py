@@ -19,7 +19,7 @@ from hetsched.dtypes import NUMERIC
 from hetsched.errors import DataError
 from hetsched.functions.identity import function_name
 from hetsched.functions.race import Race
-from hetsched.functions.sources import Place, Stored
+from hetsched.functions.sources import Place, Stored, drop_pages
 from hetsched.functions.workload import Layout
 
 PIECE_BYTES = 1 << 20
@@ -163,6 +163,9 @@ class Call:
                         values = self._compete(self.race, blocks, whole, unit, places)
                     else:
                         values = self.apply(blocks, whole, unit, places)
+                for array in (*self.split, *self.outputs):
+                    if isinstance(array, np.ndarray):
+                        drop_pages(array[unit : start + high])
                 if self.reduction is not None:
                     partial = values if not low else self.reduction.combine(partial, values)
                     if high == count:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import mmap
 import threading
 from typing import Any
 
@@ -92,6 +93,22 @@ class Place:
 
     def write(self, values: np.ndarray) -> None:
         self._target.write(self._first, self._end, values)
+
+
+def drop_pages(block: Any) -> None:
+    """Take a block's pages out of memory if it lies in a memory map: its file keeps the values."""
+    base = block
+    while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
+        base = base.base
+    if not isinstance(base, np.memmap) or base.mode not in ("r", "r+", "w+") or not block.size:
+        return  # with mode c, what was written is in the pages only
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, mmap.mmap):
+        origin = np.frombuffer(base, np.uint8).ctypes.data
+        low, high = (int(bound) - origin for bound in np.lib.array_utils.byte_bounds(block))
+        low -= low % mmap.PAGESIZE
+        base.madvise(mmap.MADV_DONTNEED, low, high - low)
 
 
 def reason_of(error: BaseException) -> str:

@@ -1,0 +1,56 @@
+"""A map from file to file keeps little of either in memory."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+
+import hetsched
+
+for library in ("h5py", "tifffile", "zarr"):
+    pytest.importorskip(library)
+
+MEASURED = """
+import sys
+import numpy as np
+import hetsched
+
+def resident():
+    with open("/proc/self/smaps_rollup") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("Pss:")) >> 10
+
+def doubled(block):
+    peaks.append(resident())
+    return 2 * block
+
+peaks = []
+hetsched.map(doubled, np.ones((64, 256, 256), "f4"))
+idle = resident()
+peaks.clear()
+hetsched.map(doubled, sys.argv[1], out=sys.argv[2])
+print(max(*peaks, resident()) - idle)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    with TemporaryDirectory(dir=tmp_path) as name:  # pytest would keep half a gigabyte
+        yield Path(name)
+
+
+@pytest.mark.parametrize("ending", [".npy", ".raw", ".tif", ".zarr", ".h5"])
+def test_files_of_four_times_the_memory_that_they_take(folder: Path, ending: str) -> None:
+    source, layout = folder / f"x{ending}", ""
+    if ending == ".raw":
+        layout = ":float32:256x512x512"
+        np.memmap(source, "f4", "w+", shape=(256, 512, 512))[:] = 1
+    else:
+        chunks = np.broadcast_to(np.float32(1), (256, 512, 512))
+        hetsched.map(np.negative, chunks, out=source)
+    command = [sys.executable, "-c", MEASURED, f"{source}{layout}", str(folder / f"y{ending}")]
+    child = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    assert int(child.stdout) < 64, f"{child.stdout} MiB"
