@@ -180,6 +180,7 @@ def test_there_are_no_statistics_of_what_is_no_number(local: hetsched.Local) -> 
         ("convolve", {"mode": "valid", "filter_rows": 9}, "a filter is larger than an image, 9x2"),
         ("welch", {"nperseg": 65}, "nperseg: 65, but signals have 64 samples"),
         ("welch", {"nperseg": 8, "noverlap": 8}, "noverlap: 8, must be below nperseg, 8"),
+        ("welch", {"fs": float("inf")}, "fs: inf, must be finite"),
         ("statistics", {"quantiles": "0.5,2"}, "needs at most 8 numbers from 0 to 1"),
         ("statistics", {"quantiles": "half"}, "needs at most 8 numbers from 0 to 1"),
         ("statistics", {"low": 2, "high": 1}, "low: 2, must be finite, and at most high, 1"),
