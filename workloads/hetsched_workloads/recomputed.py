@@ -113,7 +113,8 @@ def power_rounding(p: Any, power: np.ndarray, rms: float) -> np.ndarray:
     import numpy as np
 
     eps = ROUNDINGS * float(np.finfo(p.dtype).eps)
-    return power + 2 * np.sqrt(power) * rms + eps * rms**2
+    rounding: np.ndarray = power + 2 * np.sqrt(power) * rms + eps * rms**2
+    return rounding
 
 
 def transforms(context: KernelContext) -> tuple[Any, dict[str, int]]:
