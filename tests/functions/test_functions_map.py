@@ -569,7 +569,8 @@ def test_the_memory_of_a_unit_is_measured_and_stated(engine: str) -> None:
     hetsched.map(hungry, np.ones((4, 2 << 20)))
 
     line = next(line for line in hetsched.profile().splitlines() if "hungry: takes" in line)
-    assert float(line.partition("takes ")[2].split()[0]) == pytest.approx(112, abs=20)
+    # Six copies, and their sum at times
+    assert 80 <= float(line.partition("takes ")[2].split()[0]) <= 130
     assert "MiB a unit" in line
 
 

@@ -226,7 +226,8 @@ def test_wait_goes_on_with_the_next_daemon(mortal: Daemon, gate: Gate) -> None:
         job = client.submit(TOY, units=1, gate=str(gate.path))
         until(lambda: gate.pids() and "hetsched_sessions 1" in client.metrics())
         with mortal.started("wait", str(job.id), "--json") as waiting:
-            until(lambda: "hetsched_sessions 2" in client.metrics())
+            assert waiting.stderr is not None
+            assert waiting.stderr.readline() == f"running {job.id}\n"  # it follows the job by now
             restart(mortal)
             gate.open()
             out, _ = waiting.communicate(timeout=60)
