@@ -196,7 +196,7 @@ class ClusterClient:
                     continue
                 inputs[spec.name] = np.empty(spec.shape(load), spec.dtype)
                 plug_in.generate(p, seed, spec.name, 0, inputs[spec.name])
-        outputs, targets, files = self._outputs(plug_in, p, load, out, force)
+        outputs, targets, files = self._outputs(plug_in, p, load, out, force, inputs)
         return (
             ClusterSpec(
                 epoch=next(self._epochs),
@@ -215,7 +215,13 @@ class ClusterClient:
         )
 
     def _outputs(
-        self, plug_in: Any, p: Any, load: int, out: Any, force: bool
+        self,
+        plug_in: Any,
+        p: Any,
+        load: int,
+        out: Any,
+        force: bool,
+        inputs: Mapping[str, np.ndarray],
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, OutputFile]]:
         """Return where results arrive, the caller's own arrays, and files."""
         specs = [spec for spec in plug_in.arrays(p) if spec.is_output]
@@ -246,7 +252,9 @@ class ClusterClient:
                     f"out: {target.shape} {target.dtype}, but the result is {shape} {spec.dtype}"
                 )
             targets[names[name]] = target
-            if target.flags.c_contiguous and target.dtype == spec.dtype:
+            # A host that dies in mid-result must not leave torn rows in an input.
+            is_apart = not any(np.may_share_memory(target, x) for x in inputs.values())
+            if is_apart and target.flags.c_contiguous and target.dtype == spec.dtype:
                 outputs[names[name]] = target
         return outputs, targets, files
 
@@ -267,7 +275,7 @@ class ClusterClient:
                     f" {n}{a.shape[1:]}{a.dtype}" for n, a in sorted(spec.split.items())
                 )
                 self._hosts.find_shared([*spec.paths.values(), *spec.out_paths.values()])
-                self._hosts.spec = spec
+                self._hosts.begin(spec)
                 stack.callback(self._hosts.forget)
                 coordinator = Coordinator(
                     self._hosts, self._models, kind, spec.load, spec.epoch, follow=follow

@@ -55,8 +55,8 @@ class ClusterSpec:
         """Return the whole array to which a result's rows belong. Raises DataError."""
         shape = (self.load, *layout.shape[1:])
         given = self.outputs.get(layout.name)
-        if given is None:
-            given = self.outputs[layout.name] = np.empty(shape, layout.dtype)
+        if given is None:  # first results may come from two hosts at once
+            given = self.outputs.setdefault(layout.name, np.empty(shape, layout.dtype))
         if given.shape != shape or str(given.dtype) != layout.dtype:
             raise errors.DataError(
                 f"out: {given.shape} {given.dtype}, but the result is {shape} {layout.dtype}"
@@ -84,6 +84,8 @@ class _Link:
             return ()
         spec, found = self._hosts.spec, []
         for layout in message.results:
+            if layout.shape[:1] != (message.count,):
+                raise errors.DataError(f"{layout.shape} of {message.count} units")
             if spec is not None and spec.epoch == message.epoch:
                 rows = spec.output(layout)[message.first : message.first + message.count]
             else:  # a job that has ended
@@ -94,7 +96,7 @@ class _Link:
     def take(self, message: Any) -> None:
         match message:
             case channel.Hello():
-                self.is_alive = True
+                self._hosts.add(self)
                 self.answered.set()
             case channel.Refused(error):
                 self.refusal = errors.from_record(error)
@@ -110,11 +112,9 @@ class _Link:
                 self._hosts.put(Failed(self.name, Share(epoch, first, count), failure))
 
     def lost(self, reason: str) -> None:
-        was_alive, self.is_alive = self.is_alive, False
+        self._hosts.drop(self, reason)
         self.refusal = self.refusal or errors.Unavailable(f"{self.name}: {reason}")
         self.answered.set()
-        if was_alive:
-            self._hosts.put(Lost(self.name, reason))
 
 
 class TcpHosts:
@@ -130,6 +130,26 @@ class TcpHosts:
     def put(self, event: Event) -> None:
         self._events.put(event)
 
+    def begin(self, spec: ClusterSpec) -> None:
+        """Make `spec` the present job; what was reported before doesn't concern it."""
+        with self._changed, contextlib.suppress(queue.Empty):
+            self.spec = spec
+            while True:
+                self._events.get_nowait()
+
+    def add(self, link: _Link) -> None:
+        with self._changed:
+            link.is_alive = True
+            self._links[link.name] = link
+            self.put(Added(link.name))
+            self._changed.notify_all()
+
+    def drop(self, link: _Link, reason: str) -> None:
+        with self._changed:
+            if link.is_alive:
+                link.is_alive = False
+                self.put(Lost(link.name, reason))
+
     def join(
         self, name: str, address: tuple[str, int], token: str, context: ssl.SSLContext | None
     ) -> None:
@@ -144,10 +164,6 @@ class TcpHosts:
         if not link.answered.wait(HANDSHAKE) or not link.is_alive:
             link.channel.close()
             raise link.refusal or errors.Unavailable(f"{name}: no answer for {HANDSHAKE:g} s")
-        with self._changed:
-            self._links[name] = link
-            self._changed.notify_all()
-        self.put(Added(name))
 
     def wait(self, count: int, seconds: float) -> bool:
         """Wait until there are `count` hosts; return whether there are."""
@@ -155,7 +171,7 @@ class TcpHosts:
             return self._changed.wait_for(lambda: len(self.hosts()) >= count, seconds)
 
     def hosts(self) -> Sequence[str]:
-        return [name for name, link in self._links.items() if link.is_alive]
+        return [name for name, link in self._links.copy().items() if link.is_alive]
 
     def now(self) -> float:
         return time.monotonic()
@@ -198,7 +214,7 @@ class TcpHosts:
         """End the present job: hosts cancel what is left of it."""
         spec, self.spec = self.spec, None
         if spec is not None:
-            for link in self._links.values():
+            for link in list(self._links.values()):
                 if link.is_alive:
                     link.channel.send(channel.Forget(spec.epoch))
 
@@ -212,7 +228,7 @@ class TcpHosts:
             except OSError:  # may be read only: then its files are sent
                 continue
             try:
-                links = [link for link in self._links.values() if link.is_alive]
+                links = [link for link in list(self._links.values()) if link.is_alive]
                 for link in links:
                     link.answered.clear()
                     link.channel.send(channel.See(str(token), text))
@@ -225,5 +241,5 @@ class TcpHosts:
                     token.unlink()
 
     def close(self) -> None:
-        for link in self._links.values():
+        for link in list(self._links.values()):
             link.channel.close()
