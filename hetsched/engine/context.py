@@ -34,7 +34,7 @@ class EngineContext:
     stealing: bool = False  # Idle devices steal chunks
     deadlines: DeadlinesConfig = field(default_factory=DeadlinesConfig)
     small_jobs: bool = True  # They may run beside a larger one
-    # Unique to the journal, for the names of unfinished output files; "": there is none
+    # Unique to the journal, for what its jobs leave on disk; "": there is none
     journal_token: str = ""
     disabled: set[str] = field(default_factory=set)  # Devices that aren't to be used at present
     # Seeds the random projections of verification, so that no workload can predict them

@@ -32,6 +32,7 @@ from hetsched.jobs.queue import Change, JobQueue
 from hetsched.jobs.table import JobRecord, unstarted
 from hetsched.planner.records import JobPlan
 from hetsched.store import output_files
+from hetsched.store.journal_records import job_token
 from hetsched.transport.device_messages import AttemptEvent
 from hetsched.transport.loop import Timer
 
@@ -365,7 +366,7 @@ class Scheduler:
         "": nothing, since no later daemon knows of the job and could go on with them.
         """
         token = self._context.journal_token
-        return f"{token}-{job.number}" if self._durability.is_written(job) else ""
+        return job_token(token, job.number) if self._durability.is_written(job) else ""
 
     def _run(self, job: JobRecord) -> None:
         plan, on_complete = self._small.plans.get(job.number), None

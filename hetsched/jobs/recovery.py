@@ -25,7 +25,7 @@ from hetsched.jobs.durability import Durability
 from hetsched.jobs.table import JobRecord, report_without_run, unstarted
 from hetsched.store import output_files
 from hetsched.store.checkpoint import read_record
-from hetsched.store.journal_records import JournalContents, JournaledJob
+from hetsched.store.journal_records import JournalContents, JournaledJob, job_token
 from hetsched.transport.messages import encode
 
 log = logging.getLogger(__name__)
@@ -180,9 +180,8 @@ def _find_saved_work(
 ) -> Mapping[int, SavedWork]:
     """Return job number -> what it has left on disk; `token`: the journal's.
 
-    Only a whole checkpoint counts, written since the job was submitted, by this user: an older one
-    may be another job's. One that is too large to be read in time counts, too: it was synced
-    before it got its name, and is read whole by its job.
+    Only a whole checkpoint counts, written by this job and this user. One that is too large to be
+    read in time counts, too: it was synced before it got its name, and is read whole by its job.
     """
     saved = _in_time(functools.partial(_saved_work, token=token), jobs, "saved work", seconds)
     found = {number: work for number, work in saved.items() if work is not None}
@@ -192,30 +191,30 @@ def _find_saved_work(
 
 
 def _saved_work(job: JournaledJob, token: str) -> SavedWork | None:
+    owner = job_token(token, job.number)
     if job.spec.checkpoint:
-        return _checkpoint_of(job)
+        return _checkpoint_of(job, owner)
     if job.started_at is None:
         return None
     for output in job.spec.outputs.values():
         if isinstance(output, FileOut):
             with contextlib.suppress(OSError):
-                at = output_files.finished_at(output.path, f"{token}-{job.number}")
+                at = output_files.finished_at(output.path, owner)
                 return SavedWork("", at >= job.started_at)
     return None
 
 
-def _checkpoint_of(job: JournaledJob) -> SavedWork | None:
+def _checkpoint_of(job: JournaledJob, owner: str) -> SavedWork | None:
     path = job.spec.checkpoint
     try:
         status = Path(path).stat()
-        if status.st_mtime < job.submitted_at:
-            return None
         if status.st_uid != os.geteuid():
             log.warning(
                 "job %d starts over: %s belongs to uid %d", job.number, path, status.st_uid
             )
             return None
-        read_record(path)
+        if read_record(path).job != owner:
+            return None
     except (OSError, errors.InputMissing):
         return None
     except errors.HetschedError as error:

@@ -59,9 +59,13 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckpointRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA):
-    """The member record.json: `residual` after the last complete `iteration`."""
+    """The member record.json: `residual` after the last complete `iteration`.
+
+    `job`: whose checkpoint it is, by its journal and number; "": of a job that no journal has.
+    """
 
     hetsched: str
+    job: str = ""
     problem: Problem
     limits: dict[str, Any] = {}
     iteration: Annotated[int, msgspec.Meta(ge=0)]
@@ -166,6 +170,7 @@ def save_checkpoint(
     *,
     limits: Mapping[str, Any] | None = None,
     residual: float | None = None,
+    job: str = "",
     now: float,
 ) -> None:
     """Write a checkpoint, in place of the previous one at `path`, which is absolute."""
@@ -173,6 +178,7 @@ def save_checkpoint(
     _check_no_nan(f"iteration {saved.iteration}", arrays)
     record = CheckpointRecord(
         hetsched=__version__,
+        job=job,
         problem=problem,
         limits=dict(limits or {}),
         iteration=saved.iteration,

@@ -115,6 +115,11 @@ class NumberBlocks:
             self.last -= 1
 
 
+def job_token(journal_token: str, number: int) -> str:
+    """Return what marks files as those of one job; "": no journal has it."""
+    return journal_token and f"{journal_token}-{number}"
+
+
 Record = JournaledJob | JobUpdate | JobForgotten | NumbersReserved
 
 OnWritten = Callable[[errors.HetschedError | None], None]
@@ -134,7 +139,7 @@ class Write(NamedTuple):
 class JournalContents:
     """What a daemon needs at its start: `next_number` was never given to a job, and a block of
     numbers from it is reserved; the jobs are in the order of their numbers. The token
-    distinguishes this journal's hidden output files from others'.
+    distinguishes what this journal's jobs leave on disk from others'.
     """
 
     next_number: int

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from served import PLUG_INS, Daemon, ended, serving, until
+
+import hetsched
 
 CLOCK = """
 import datetime, pathlib, sys, time
@@ -93,3 +97,39 @@ def test_a_deadline_that_the_clock_has_passed_ends_a_waiting_job(
         run_job(daemon, "--deadline", "10min")  # or a minute later
         done = ended(process)
     assert (done.code, "deadline" in done.error) == (1, True)
+
+
+@pytest.mark.parametrize("shift", [9 * DAY, -20 * DAY])
+def test_after_a_kill_a_job_continues_from_its_own_checkpoint_alone(
+    daemon: Daemon, clock: Clock, tmp_path: Path, shift: int
+) -> None:
+    path = tmp_path / "job.npz"
+    np.save(tmp_path / "x.npy", np.ones((24, 4)))
+
+    def submit(client: Any, name: str, every: str) -> hetsched.Job:
+        slow = {"slow_until": str(tmp_path / name), "checkpoint": path, "every": every}
+        return client.submit("toys:Diffusion", tmp_path / "x.npy", iterations=300, **slow)
+
+    def restart() -> None:
+        daemon.kill()
+        daemon.start()
+
+    with daemon.client() as client:
+        earlier = submit(client, path.name, "50ms")
+        earlier.result(60)
+        left = path.stat()
+        clock.shift(shift)
+        without = submit(client, "without", "1h")
+        until((tmp_path / "without.begun").exists)
+        restart()
+        (tmp_path / "without").touch()
+        without.result(60)
+        assert not without.report.continued_after
+        assert path.stat().st_ino == left.st_ino
+
+        own = submit(client, "own", "50ms")
+        until(lambda: path.stat().st_ino != left.st_ino)
+        restart()
+        (tmp_path / "own").touch()
+        own.result(60)
+        assert own.report.continued_after > 0

@@ -33,6 +33,7 @@ from hetsched.iterations.home import (
 )
 from hetsched.job import CHECKPOINT_SECONDS
 from hetsched.store import checkpoint
+from hetsched.store.journal_records import job_token
 from hetsched.workload import Iterative
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Saves:
 
     def __init__(self, runner: JobRunner, iterations: IterationState) -> None:
         self._spec, self._arrays, self._context = runner.spec, runner.arrays, runner.context
+        self._owner = job_token(runner.context.journal_token, runner.number)
         self._iterations = iterations
         self._note = runner.note
         self._every = CHECKPOINT_SECONDS if self._spec.every is None else self._spec.every
@@ -204,7 +206,7 @@ class Saves:
                 arrays = self._arrays.map_all()
             except errors.TryAgain as error:
                 raise errors.CantCreate(f"the state can't be mapped: {error}") from error
-            self._state = StateFiles(self._arrays.job, arrays, self._spec.seed)
+            self._state = StateFiles(self._arrays.job, arrays, self._spec.seed, self._owner)
         return self._state
 
 
@@ -212,11 +214,14 @@ class StateFiles:
     """The state of one job in memory, to and from files. In threads of the pool.
 
     `arrays`: name -> array in memory: inputs, outputs, state, partials, and what devices save.
-    `seed`: of generated inputs.
+    `seed`: of generated inputs. `owner`: the job, as `CheckpointRecord.job`.
     """
 
-    def __init__(self, job: ResolvedJob, arrays: Mapping[str, np.ndarray], seed: int) -> None:
+    def __init__(
+        self, job: ResolvedJob, arrays: Mapping[str, np.ndarray], seed: int, owner: str
+    ) -> None:
         assert isinstance(job.workload, Iterative)
+        self._owner = owner
         self._workload: Iterative = job.workload
         self._params = job.params
         self._specs = job.specs
@@ -240,7 +245,13 @@ class StateFiles:
         problem, limits = self._problem()
         checkpoint.check_target(path, problem)
         checkpoint.save_checkpoint(
-            path, saved, problem, limits=limits, residual=residual, now=time.time()
+            path,
+            saved,
+            problem,
+            limits=limits,
+            residual=residual,
+            job=self._owner,
+            now=time.time(),
         )
         return sum(array.nbytes for array in (*saved.arrays.values(), *saved.values.values()))
 
