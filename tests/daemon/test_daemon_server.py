@@ -11,6 +11,7 @@ from pathlib import Path
 import daemon_harness
 import numpy as np
 import pytest
+import zmq
 from daemon_harness import Harness, RawClient
 
 from hetsched.client.client import Client
@@ -100,6 +101,20 @@ def test_an_answer_that_would_be_too_long_is_shortened_or_refused(
     assert "left out here" in shortened.state.report.notes[0]
     assert isinstance(refused, Refused)
     assert "the limit is 1048576" in refused.error.message
+
+
+def test_a_message_beyond_the_limit_costs_its_client_the_connection_alone(
+    harness: Harness, raw: RawClient
+) -> None:
+    raw.ask(1, Ping())
+    raw.reply()
+    with raw.dealer.get_monitor_socket(zmq.EVENT_DISCONNECTED) as monitor:
+        raw.dealer.send(bytes(MAX_FRAME + 1))
+        assert monitor.poll(60_000), "the daemon has read it"
+        raw.dealer.disable_monitor()
+    assert harness.serves()
+    raw.ask(2, Ping())
+    assert raw.reply().number == 2
 
 
 def broken(*given: object, **more: object) -> None:
