@@ -17,7 +17,7 @@ from hetsched.cli import flags
 from hetsched.cli.flags import ConfigName, Force, Json
 from hetsched.cli.terminal import answer, note
 from hetsched.cli.workloads import JOB_FLAGS, Action, Flag, flags_command, job_spec
-from hetsched.errors import CantCreate, HetschedError, UsageError
+from hetsched.errors import CantCreate, DataError, HetschedError, UsageError
 from hetsched.job import JobSpec
 from hetsched.paths import real_path
 from hetsched.units import format_seconds
@@ -70,7 +70,7 @@ DEVICES = (JOB_FLAGS["devices"], JOB_FLAGS["memory_limit"])
 
 def submit_map(*names: str) -> Callable[[Action], Command]:
     """Return what makes `submit map`, with the flags `names` of JOB_FLAGS."""
-    options = [*ARGUMENTS, *BLOCKS, *(JOB_FLAGS[name] for name in names)]
+    options = [*ARGUMENTS, *BLOCKS, SHAPE, *(JOB_FLAGS[name] for name in names)]
     return lambda submit: flags_command("map", MAP_HELP, options, _map_spec, submit)
 
 
@@ -78,6 +78,7 @@ def _map_spec(given: dict[str, Any], force: bool) -> JobSpec:
     """Return the request for a daemon; the first unit is computed here."""
     function, inputs, arguments = _common(given)
     fields = {name: given.pop(name) for name in tuple(given) if name in JOB_FLAGS}
+    shape = given.pop("shape", None)
     files = fields.get("output", ())
     if len(files) > 1 and not any(name for name, _ in files):
         fields["output"] = [(f"y{i}", file) for i, (_, file) in enumerate(files)]
@@ -85,6 +86,9 @@ def _map_spec(given: dict[str, Any], force: bool) -> JobSpec:
 
     with _frames():
         params = mapped(function, inputs, real_path("."), arguments, **given)
+    found = (params.load, *params.results[0][0])
+    if shape not in (None, found):
+        raise DataError(f"shape: {shape}, but the result has {found}")
     try:
         values = msgspec.json.decode(msgspec.json.encode(params))
     except TypeError as error:

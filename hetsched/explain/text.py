@@ -338,8 +338,8 @@ def _condensed(reasons: Iterable[str]) -> list[str]:
 
 def _group_line(members: list[tuple[str, int, str]], cause: str) -> str:
     lowest, highest = min(m[1] for m in members), max(m[1] for m in members)
-    units = str(lowest) if lowest == highest else f"{lowest} to {highest}"
-    share = f"{units} units each" if highest else "no share,"
+    least = "" if lowest == highest else f"{lowest} to "
+    share = f"{least}{counted(highest, 'unit')} each" if highest else "no share,"
     return f"{members[0][0]} to {members[-1][0]}: {share} {cause}"
 
 

@@ -42,7 +42,7 @@ def trace(explanation: Explanation) -> dict[str, Any]:
         "displayTimeUnit": "ms",
         "otherData": {
             "schema": "hetsched.trace/1",
-            "what": f"{subject}: {explanation.workload}, {explanation.load} units,"
+            "what": f"{subject}: {explanation.workload}, {counted(explanation.load, 'unit')},"
             f" {explanation.state}",
             "notes": "; ".join(explanation.notes),
         },

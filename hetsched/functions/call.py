@@ -21,6 +21,7 @@ from hetsched.functions.identity import function_name
 from hetsched.functions.race import Race
 from hetsched.functions.sources import Place, Stored, drop_pages
 from hetsched.functions.workload import Layout
+from hetsched.units import counted
 
 PIECE_BYTES = 1 << 20
 """Bytes of all arrays that a function gets and returns at once: about a core's cache. Ten times
@@ -349,8 +350,9 @@ class Call:
         got = units + 2 * self.overlap
         if array.ndim <= self.axis or array.shape[self.axis] != got:
             raise DataError(
-                f"{name} returned an array of shape {array.shape} for a block with {got} units:"
-                f" axis {self.axis} must have as many; use hetsched.reduce for a result of all"
+                f"{name} returned an array of shape {array.shape} for a block with"
+                f" {counted(got, 'unit')}: axis {self.axis} must have as many; use hetsched.reduce"
+                " for a result of all"
             )
         return np.moveaxis(array, self.axis, 0)[self.overlap : self.overlap + units]
 

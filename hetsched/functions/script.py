@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import runpy
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if given.module:
             sys.argv = [*given.module, *given.script]
-            runpy.run_module(given.module[0], run_name="__main__", alter_sys=True)
+            _run_module(given.module[0])
         else:
             _run(given.script)
     finally:
@@ -59,6 +60,17 @@ def _run(command: list[str]) -> None:
     if not sys.flags.safe_path:
         sys.path[0] = str(Path(script).resolve().parent)
     runpy.run_path(script, run_name="__main__")
+
+
+def _run_module(name: str) -> None:
+    try:
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+    except ImportError as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        if where.filename != runpy.run_module.__code__.co_filename:  # the module has begun
+            raise
+        sys.stderr.write(f"python -m hetsched: {error}\n")
+        raise SystemExit(1) from None
 
 
 def load_ipython_extension(shell: Any) -> None:

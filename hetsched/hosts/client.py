@@ -23,6 +23,7 @@ from hetsched.functions.twins import undecorated
 from hetsched.hosts.channel import PATIENCE, Mapped
 from hetsched.hosts.tcp import ClusterSpec, TcpHosts
 from hetsched.text import columns, number
+from hetsched.units import counted
 from hetsched.workload import find
 from hetsched.workload.iterative import Iterative
 from hetsched.workload.protocol import sizes_as_text
@@ -389,8 +390,9 @@ def explain(outcome: Outcome) -> str:
         ]
         for host, work in outcome.work.items()
     ]
-    head = f"{outcome.load} units in {number(outcome.seconds)} s, spread {outcome.spread:.0%}"
+    load, seconds = counted(outcome.load, "unit"), number(outcome.seconds)
+    head = f"{load} in {seconds} s, spread {outcome.spread:.0%}"
     if outcome.again:
-        head += f", {outcome.again} units of lost hosts again"
+        head += f", {counted(outcome.again, 'unit')} of lost hosts again"
     names = ("host", "planned", "units", "parts", "seconds", "computing", "")
     return "\n".join([head, *columns(names, rows, 1, None)])

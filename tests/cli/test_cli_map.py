@@ -59,7 +59,8 @@ def test_a_function_is_mapped_over_files_by_run_and_by_a_daemon(
     if verb == "submit":
         request.getfixturevalue("daemon")
     inputs = ("--input", "x.npy", "--input", "lamps.npy")
-    ended = shell(verb, *SHADE, *inputs, "--output", "y.npy", "--json")
+    shape = ("--shape", "48x6x5")
+    ended = shell(verb, *SHADE, *inputs, *shape, "--output", "y.npy", "--json")
     assert ended.code == 0, ended.err
     assert json.loads(ended.out)["schema"] == {"run": "hetsched.map/1"}.get(verb, "hetsched.job/1")
     assert np.array_equal(np.load("y.npy"), X * 1.5)
@@ -126,6 +127,7 @@ def test_a_reduction_prints_its_value(call: Call) -> None:
         ("--function filters:bright --input x.npy --mode odd", 2, "mode: 'odd', choose from"),
         ("--function filters:bright --input no.npy", 66, "no such file"),
         ("--function filters:bright --input filters.py", 65, "its name must end with"),
+        ("--function numpy:sqrt --input x.npy --shape 48x6", 65, "the result has (48, 6, 5)"),
         ("--function numpy:sum --input x.npy", 65, "axis 0 must have as many"),
         ("--function filters:shade --input x.npy", 1, "missing 1 required positional"),
     ],

@@ -239,6 +239,9 @@ def test_wrong_options_are_named(tmp_path: Path) -> None:
     assert "error: threshold: -1 should be a number of bytes" in done.stderr
     assert done.returncode == 2
 
+    done = run(tmp_path, "-m", "nomod")
+    assert (done.stderr, done.returncode) == ("python -m hetsched: No module named nomod\n", 1)
+
 
 def test_a_script_that_fails_fails(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text("import sys; sys.exit(3)")

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 PLANNED = ("input", "output", "devices", "memory_limit", "schedule")
 COMPUTED = (*PLANNED, "verify", "seed", "priority", *ITERATIVE, "retries", "timeout")
+MAPPED = ("output", "devices", "memory_limit", "priority", "retries", "timeout")
 QUEUED = ("label", "id", "after", "deadline", "hold")
 
 GRACE_SECONDS = 1.0
@@ -83,7 +84,7 @@ def _next_step(spec: JobSpec) -> str:
 
 @workload_command(
     "Submit one job to the daemon and follow it.", *COMPUTED, *QUEUED,
-    more={"map": submit_map("output", "devices", "priority", "retries", "timeout", *QUEUED)},
+    more={"map": submit_map(*MAPPED, *QUEUED)},
 )  # fmt: skip
 def submit(
     spec: JobSpec,

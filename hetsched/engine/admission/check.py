@@ -48,7 +48,7 @@ from hetsched.store.matrix_file import (
 )
 from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import StoredArray
-from hetsched.units import closest_name, format_bytes, quoted
+from hetsched.units import closest_name, counted, format_bytes, quoted
 from hetsched.workload import ArraySpec, BaseWorkload, Iterative, SparseMatrix
 
 Promise = tuple[int, output_files.OutputClaim]
@@ -676,9 +676,11 @@ def _check_shared_memory(job: ResolvedJob, limit: int) -> None:
     fixed = sum(array_bytes(a, job.load) for a in job.generate if a.role == "resident")
     unit_bytes = (needed - fixed) / job.load
     max_load = max(0, int((limit - fixed) // unit_bytes)) if unit_bytes else 0
-    largest = f"the largest load that fits is {max_load} units" if max_load else "no unit fits"
+    load, largest = counted(job.load, "unit"), "no unit fits"
+    if max_load:
+        largest = f"the largest load that fits is {counted(max_load, 'unit')}"
     raise errors.DataError(
-        f"{job.workload.name} with {job.load} units needs {format_bytes(needed)} of shared memory,"
+        f"{job.workload.name} with {load} needs {format_bytes(needed)} of shared memory,"
         f" the limit here is {format_bytes(limit)}; {largest}; or stream it with --input, --output"
     )
 
