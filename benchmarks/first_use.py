@@ -36,11 +36,11 @@ NO_FFTW = 'import sys\nsys.modules["pyfftw"] = None\n'
 SCRIPT = """
 import concurrent.futures, os, sys
 import numpy, scipy.fft
-from hetsched_workloads.fft.verification import generate
+from hetsched.workload.streams import fill_units
 cores = len(os.sched_getaffinity(0))
 x = numpy.empty(tuple(map(int, sys.argv[1].split("x"))), "complex64")
 with concurrent.futures.ThreadPoolExecutor(cores) as pool:
-    list(pool.map(lambda unit: generate(0, "x", unit, x[unit : unit + 1]), range(len(x))))
+    list(pool.map(lambda unit: fill_units(0, "x", unit, x[unit : unit + 1]), range(len(x))))
 y = scipy.fft.fft2(x, workers=cores)
 """
 FIRST_CALL = """

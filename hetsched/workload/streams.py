@@ -46,14 +46,17 @@ def fill_uniform(seed: int, array: str, first: int, out: np.ndarray) -> None:
 
 
 def fill_units(seed: int, array: str, first: int, out: np.ndarray) -> None:
-    """Fill `out` (count, ...) with standard normal units, converted to its dtype."""
-    if out.dtype in (np.float32, np.float64):
-        values = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)
-        fill_normal(seed, array, first, values)
+    """Fill `out` (count, ...) with standard normal units, converted to its dtype.
+
+    The real and the imaginary part of complex ones are standard normal each.
+    """
+    real = out.real.dtype
+    values = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)
+    if real in (np.float32, np.float64):
+        parts = values.view(real).reshape(*out.shape, out.itemsize // real.itemsize)
+        fill_normal(seed, array, first, parts)
+    else:
+        for unit, generator in enumerate(unit_streams(seed, array, first, len(out))):
+            values[unit] = generator.standard_normal(out.shape[1:]).astype(out.dtype)
+    if values is not out:
         out[...] = values
-        return
-    for unit, generator in enumerate(unit_streams(seed, array, first, len(out))):
-        values = generator.standard_normal(out.shape[1:])
-        if np.iscomplexobj(out):
-            values = values + 1j * generator.standard_normal(out.shape[1:])
-        out[unit] = np.asarray(values).astype(out.dtype)

@@ -147,8 +147,11 @@ print("libmkl_" in open("/proc/self/maps").read())
 def test_mkl_says_what_is_wrong_in_its_own_words() -> None:
     from hetsched_workloads.fft import mkl_cpu
 
+    x, none = np.empty((1, 4, 4), np.complex64), np.empty((1, 0, 4), np.complex64)
     with pytest.raises(RuntimeError, match=r"DftiC.*Descriptor: "):
-        mkl_cpu.Descriptor(mkl_cpu.DescriptorKey((-1, 4), 1, "complex64", False))
+        mkl_cpu.Descriptor(none, none, (1, 2), False, 1.0)
+    with pytest.raises(RuntimeError, match=r"DftiC.*Descriptor: "):
+        mkl_cpu.Descriptor(x, x, (1, 2) * 9, False, 1.0)
 
 
 def test_a_variant_is_called_what_runs_and_has_its_version() -> None:

@@ -110,25 +110,19 @@ class Registration(Recomputed):
         step = math.inf if is_flat else 1.5 / p.upsample
         return {"y": np.full(2, step / self.tolerance(p))}
 
-    def residual(self, p: Any, inputs: Arrays, outputs: Arrays, seed: int) -> np.ndarray:
+    def error(self, p: Any, unit: Arrays, y: np.ndarray, seed: int) -> float | None:
         """Check that no other shift in the image's neighbourhood correlates better."""
         import numpy as np
 
-        y = outputs["y"]
-        errors = np.empty(len(y))
-        with np.errstate(all="ignore"):
-            for i, image in enumerate(inputs["x"]):
-                product = _product(self._unit(p, inputs, i))
-                best = shifts(np, p.upsample, product[None], abs(np.fft.ifft2(product))[None])
-                if not np.isfinite(product).all():
-                    errors[i] = np.inf if np.isfinite(y[i]).all() else 0.0
-                    continue
-                found, most = (correlation(np, product, at) for at in (y[i], best[0]))
-                # All shifts of a black image are as good.
-                errors[i] = (most - found) / (TIE * most) if most else 0.0
-                if y[i][np.equal(image.shape, 1)].any():  # no shift along an axis of one pixel
-                    errors[i] = np.inf
-        return errors
+        product = _product(unit)
+        if not np.isfinite(product).all():
+            return None
+        if y[np.equal(unit["x"].shape, 1)].any():  # no shift along an axis of one pixel
+            return math.inf
+        best = shifts(np, p.upsample, product[None], abs(np.fft.ifft2(product))[None])[0]
+        found, most = (correlation(np, product, at) for at in (y, best))
+        # All shifts of a black image are as good.
+        return (most - found) / (TIE * most) if most else 0.0
 
 
 def _product(unit: Arrays) -> np.ndarray:

@@ -10,34 +10,25 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import operator
 import os
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+import pyfftw as _before_mkl  # noqa: F401
 
-from hetsched.workload import Kernel, KernelContext
-from hetsched_workloads.fft import pyfftw_cpu as _before_mkl  # noqa: F401
-from hetsched_workloads.fft.batched import OwnPlans, SplitKernel, pointer
-from hetsched_workloads.fft.call_sizes import call_size
-from hetsched_workloads.fft.declaration import DTYPES, FftParams
+from hetsched_workloads.fft.batched import OwnPlans, pointer
+from hetsched_workloads.fft.declaration import FftParams
 from hetsched_workloads.installed import shared_library
 
 # mkl_dfti.h
-BACKWARD_SCALE, NUMBER_OF_TRANSFORMS, PLACEMENT = 5, 7, 11
-INPUT_DISTANCE, OUTPUT_DISTANCE = 14, 15
-FORWARD_SCALE, CONJUGATE_EVEN_STORAGE, INPUT_STRIDES, OUTPUT_STRIDES = 4, 10, 12, 13
+FORWARD_SCALE, BACKWARD_SCALE, NUMBER_OF_TRANSFORMS, CONJUGATE_EVEN_STORAGE = 4, 5, 7, 10
+PLACEMENT, INPUT_STRIDES, OUTPUT_STRIDES, INPUT_DISTANCE, OUTPUT_DISTANCE = 11, 12, 13, 14, 15
 COMPLEX, REAL, SINGLE, DOUBLE, COMPLEX_COMPLEX, NOT_INPLACE = 32, 33, 35, 36, 39, 44
 SEQUENTIAL = 1
 
 _descriptors = OwnPlans()
-
-
-class DescriptorKey(NamedTuple):
-    shape: tuple[int, ...]
-    planes: int
-    dtype: str
-    in_place: bool
 
 
 @functools.cache
@@ -57,31 +48,40 @@ def library() -> ctypes.CDLL:
 
 
 class Descriptor:
-    """A committed DFTI descriptor for key.planes planes; forward unscaled, backward 1/n."""
+    """A committed DFTI descriptor: units of x into y along some axes, real where x or y are.
 
-    def __init__(self, key: DescriptorKey) -> None:
-        rows, cols = key.shape
-        distance = ctypes.c_long(rows * cols)
-        settings = [(NUMBER_OF_TRANSFORMS, ctypes.c_long(key.planes)), (INPUT_DISTANCE, distance),
-                    (OUTPUT_DISTANCE, distance),
-                    (BACKWARD_SCALE, ctypes.c_double(1 / (rows * cols)))]  # fmt: skip
-        if not key.in_place:
-            settings.append((PLACEMENT, ctypes.c_int(NOT_INPLACE)))
-        self._commit(COMPLEX, DTYPES[key.dtype].is_double, key.shape, settings)
+    In place if x is y. Raises RuntimeError with MKL's message.
+    """
 
-    def _commit(
-        self,
-        domain: int,
-        is_double: bool,
-        shape: Sequence[int],
-        settings: Sequence[tuple[int, Any]],
+    def __init__(
+        self, x: np.ndarray, y: np.ndarray, axes: Sequence[int], backward: bool, factor: float
     ) -> None:
-        self._mkl = library()
-        self._handle = ctypes.c_void_p()
-        lengths = (ctypes.c_long * len(shape))(*shape)
-        self._call("CreateDescriptor", ctypes.byref(self._handle), DOUBLE if is_double else SINGLE,
-                   domain, ctypes.c_long(len(shape)),
-                   lengths if len(shape) > 1 else lengths[0])  # fmt: skip
+        self._mkl, self._handle = library(), ctypes.c_void_p()
+        self._compute = "ComputeBackward" if backward else "ComputeForward"
+        self._offsets = list(zip(_offsets(x, axes), _offsets(y, axes), strict=True))
+        is_real = x.dtype.kind == "f" or y.dtype.kind == "f"
+        sizes = [max(x.shape[axis], y.shape[axis]) for axis in axes]
+        lengths = (ctypes.c_long * len(axes))(*sizes)
+        strides = [
+            (ctypes.c_long * (len(axes) + 1))(0, *(a.strides[axis] // a.itemsize for axis in axes))
+            for a in (x, y)
+        ]
+        settings: list[tuple[int, Any]] = [
+            (NUMBER_OF_TRANSFORMS, ctypes.c_long(len(x))),
+            (INPUT_STRIDES, strides[0]),
+            (OUTPUT_STRIDES, strides[1]),
+            (INPUT_DISTANCE, ctypes.c_long(x.strides[0] // x.itemsize)),
+            (OUTPUT_DISTANCE, ctypes.c_long(y.strides[0] // y.itemsize)),
+            (BACKWARD_SCALE if backward else FORWARD_SCALE, ctypes.c_double(factor)),
+        ]
+        if is_real:
+            settings.append((CONJUGATE_EVEN_STORAGE, ctypes.c_int(COMPLEX_COMPLEX)))
+        if x is not y:
+            settings.append((PLACEMENT, ctypes.c_int(NOT_INPLACE)))
+        precision = DOUBLE if np.finfo(x.dtype).dtype == np.float64 else SINGLE
+        self._call("CreateDescriptor", ctypes.byref(self._handle), precision,
+                   REAL if is_real else COMPLEX, ctypes.c_long(len(axes)),
+                   lengths if len(axes) > 1 else lengths[0])  # fmt: skip
         for name, value in settings:
             self._call("SetValue", self._handle, name, value)
         self._call("CommitDescriptor", self._handle)
@@ -90,10 +90,15 @@ class Descriptor:
         if self._handle:
             self._mkl.DftiFreeDescriptor(ctypes.byref(self._handle))
 
-    def run(self, source: int, target: int, backward: bool) -> None:
-        """Transform planes from address `source` to `target` (equal if in place)."""
-        name = "ComputeBackward" if backward else "ComputeForward"
-        self._call(name, self._handle, ctypes.c_void_p(source), ctypes.c_void_p(target))
+    def run(self, source: int, target: int) -> None:
+        """Transform from address `source` to `target`, equal if in place."""
+        for x, y in self._offsets:
+            self._call(
+                self._compute,
+                self._handle,
+                ctypes.c_void_p(source + x),
+                ctypes.c_void_p(target + y),
+            )
 
     def _call(self, name: str, *arguments: object) -> None:
         status = getattr(self._mkl, "Dfti" + name)(*arguments)
@@ -102,59 +107,24 @@ class Descriptor:
             raise RuntimeError(f"Dfti{name}: {text} ({status})")
 
 
-class Transforms(Descriptor):
-    """Transforms of the units of x into y along some axes, real ones where x or y are.
-
-    They are in place if x is y.
-    """
-
-    def __init__(
-        self, x: np.ndarray, y: np.ndarray, axes: Sequence[int], backward: bool, factor: float
-    ) -> None:
-        self._backward = backward
-        is_real = x.dtype.kind == "f" or y.dtype.kind == "f"
-        lengths = [max(x.shape[axis], y.shape[axis]) for axis in axes]
-        strides = [
-            (ctypes.c_long * (len(axes) + 1))(0, *(a.strides[axis] // a.itemsize for axis in axes))
-            for a in (x, y)
-        ]
-        scale = BACKWARD_SCALE if backward else FORWARD_SCALE
-        settings: list[tuple[int, Any]] = [
-            (NUMBER_OF_TRANSFORMS, ctypes.c_long(len(x))),
-            (INPUT_STRIDES, strides[0]),
-            (OUTPUT_STRIDES, strides[1]),
-            (INPUT_DISTANCE, ctypes.c_long(x.strides[0] // x.itemsize)),
-            (OUTPUT_DISTANCE, ctypes.c_long(y.strides[0] // y.itemsize)),
-            (scale, ctypes.c_double(factor)),
-        ]
-        if is_real:
-            settings.append((CONJUGATE_EVEN_STORAGE, ctypes.c_int(COMPLEX_COMPLEX)))
-        if pointer(x, "x") != pointer(y, "y"):
-            settings.append((PLACEMENT, ctypes.c_int(NOT_INPLACE)))
-        is_double = np.finfo(x.dtype).dtype == np.float64
-        self._commit(REAL if is_real else COMPLEX, is_double, lengths, settings)
-
-    def run_units(self, source: int, target: int) -> None:
-        self.run(source, target, self._backward)
+def _offsets(array: np.ndarray, axes: Sequence[int]) -> list[int]:
+    """Return where the transforms of a unit begin, in bytes: one for each index of other axes."""
+    others = [axis for axis in range(1, array.ndim) if axis not in axes]
+    strides = [array.strides[axis] for axis in others]
+    places = np.ndindex(*(array.shape[axis] for axis in others))
+    return [sum(map(operator.mul, place, strides)) for place in places]
 
 
-def make(p: FftParams, chunk: int, context: KernelContext) -> Kernel:
-    """Return a kernel. Raises OSError without MKL, RuntimeError with MKL's message."""
-    shape, is_inverse, is_roundtrip = p.shape, p.direction == "inverse", p.direction == "roundtrip"
+def make_transform(p: FftParams) -> Callable[[str, np.ndarray, np.ndarray], None]:
+    """Return what transforms all units of a call, once for each index of the other axes."""
+    kind = p.shape, p.batch_axes, p.dtype, p.kind, p.norm
 
-    def descriptor(planes: int, in_place: bool) -> Descriptor:
-        key = DescriptorKey(shape, planes, p.dtype, in_place)
-        made: Descriptor = _descriptors.kept.get_or_compute(key, lambda: Descriptor(key))
-        return made
+    def transform(name: str, x: np.ndarray, y: np.ndarray) -> None:
+        source, target = pointer(x, "x"), pointer(y, "y")
+        descriptor: Descriptor = _descriptors.kept.get_or_compute(
+            (*kind, name, len(x), x is y),
+            lambda: Descriptor(x, y, p.batch_axes, name.startswith("i"), p.factor(name)),
+        )
+        descriptor.run(source, target)
 
-    def transform(x: np.ndarray, y: np.ndarray) -> None:
-        target = pointer(y, "y")
-        descriptor(len(x), False).run(pointer(x, "x"), target, is_inverse)
-        if is_roundtrip:
-            descriptor(len(x), True).run(target, target, True)
-
-    version = (shared_library("mkl", "libmkl_rt.so") or ("",))[0]
-    largest = call_size(f"mkl {version}", p, chunk, context, lambda size: transform)
-    for in_place in (False, True)[: 1 + is_roundtrip]:
-        descriptor(largest, in_place)
-    return SplitKernel(transform, largest)
+    return transform

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hetsched_workloads.fft.declaration import FftParams
 
 HERE = "hetsched_workloads.fft."
-FILES = {"pyfftw": "pyfftw_cpu", "ducc0": "ducc_cpu", "mkl": "mkl_cpu", "scipy": "scipy_cpu"}
+CPU = ("pyfftw", "ducc0", "mkl", "scipy")
 
 
 @functools.cache
@@ -23,7 +23,7 @@ def variants(kind: str) -> tuple[Variant, ...]:
     if kind == "cpu":
         return _cpu()
     if kind == "cuda" and (installed := version("cupy")):
-        return (Variant("cufft", f"cupy-{installed}", _make("cupy", "cupy_cuda")),)
+        return (Variant("cufft", f"cupy-{installed}", _make(f"cupy {installed}", "cupy_cuda")),)
     if kind == "opencl" and version("pyopencl"):
         return tuple(
             Variant(name, installed, _make(name, f"{name}_opencl"))
@@ -34,16 +34,16 @@ def variants(kind: str) -> tuple[Variant, ...]:
 
 
 def _cpu() -> tuple[Variant, ...]:
-    versions = {name: version(name) for name in FILES}
+    versions = {name: version(name) for name in CPU}
     versions["mkl"] = (shared_library("mkl", "libmkl_rt.so") or (None,))[0]
     # MKL has optimised kernels for Intel's processors only; on others it loads generic ones.
-    order = sorted(FILES, key=lambda name: name != "mkl") if "Intel" in processor() else FILES
+    order = sorted(CPU, key=lambda name: name != "mkl") if "Intel" in processor() else CPU
     return tuple(
         # Threads of MKL need its OpenMP, which leaves files in shared memory after a kill.
         Variant(
             name,
             installed,
-            _make(name, FILES[name]),
+            _make(f"{name} {installed}", "pyfftw_cpu" if name == "pyfftw" else ""),
             threaded=name != "mkl",
             tuning=_tuning(f"{name} {installed}"),
         )
@@ -53,16 +53,16 @@ def _cpu() -> tuple[Variant, ...]:
 
 
 def _make(library: str, file: str) -> Callable[[FftParams, int, KernelContext], Kernel]:
-    """Return what makes the tuned kernel of planes in `file`, or one for other transforms."""
+    """Return what makes a kernel; `file`: has the library's own for complex planes, if any."""
     planes = late(HERE + file)
 
     def make(p: FftParams, chunk: int, context: KernelContext) -> Kernel:
-        if p.is_planes or (p.kind == "c2c" and file.endswith("_opencl")):
+        if file and (p.is_planes or (p.kind == "c2c" and context.kind == "opencl")):
             kernel: Kernel = planes(p, chunk, context)
             return kernel
-        from hetsched_workloads.fft import general
+        from hetsched_workloads.fft import libraries
 
-        return general.make(library, p, context)
+        return libraries.make(library, p, chunk, context)
 
     return make
 
