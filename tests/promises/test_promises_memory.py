@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,18 +71,29 @@ def test_what_a_kernel_does_not_write_in_device_memory_is_zero(client: hetsched.
     assert (y == 0).all(), "data of an earlier job"
 
 
-def test_a_small_job_runs_beside_a_large_one_and_both_are_right() -> None:
+def test_a_small_job_runs_beside_a_large_one_unless_it_reads_what_an_earlier_one_writes(
+    tmp_path: Path,
+) -> None:
+    old, shared = tmp_path / "old.npy", tmp_path / "shared.npy"
+    for path in (old, shared):
+        np.save(path, np.zeros((4, 4)))
     with serving(SIDE) as daemon, daemon.client() as client:
-        x = np.random.default_rng(1).standard_normal((1, 32, 32)).astype("complex64")
+
+        def small(path: Path) -> hetsched.Job:
+            return client.submit("toys:Toy", path, units=4)
+
         for _ in range(3):  # unmeasured jobs wait for their turn
-            client.submit("fft", x).result(60)
+            small(old).result(60)
         large = client.submit("toys:Slow", np.ones((100, 4)), units=100, milliseconds=20)
         computes(large)
-        small = client.submit("fft", x)
-        np.testing.assert_allclose(small.result(60), np.fft.fft2(x), atol=1e-3)
-        assert (large.result(60) == 3).all()
-        assert small.report is not None
-        assert f"ran beside job {large.id}" in small.report.notes[0]
+        unmeasured = {"units": 4, "out": shared, "force": True}
+        writer = client.submit("toys:Faulty", np.ones((4, 4)), **unmeasured)
+        reader, other = small(shared), small(old)
+        assert (other.result(60) == 1).all()
+        assert other.report is not None
+        assert f"ran beside job {large.id}" in other.report.notes[0]
+        assert (reader.result(60) == 7).all(), "the file that the writer replaces"
+        assert (large.result(60) == 3).all() and writer.done()
 
 
 @pytest.mark.parametrize("device", ["cpu0", "team0"])
