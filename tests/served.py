@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
@@ -140,6 +142,27 @@ class Daemon(Place):
         return hetsched.Client(self.folder / "run", **{"timeout": PATIENCE, **options})
 
 
+    def script(self, code: str, *words: str) -> subprocess.Popen[str]:
+        """Python code in a process; sys.argv[1] is what Client takes."""
+        return subprocess.Popen(
+            [sys.executable, "-c", code, str(self.folder / "run"), *words],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def works(self) -> bool:
+        with self.client() as client:
+            x = np.ones((4, 4))
+            return bool((client.submit("toys:Toy", x, units=4).result(PATIENCE) == 3).all())
+
+    def memory(self) -> float:
+        """Bytes of shared arrays that somebody holds."""
+        gc.collect()
+        with self.client() as client:
+            return metric(client, 'arena_bytes{kind="used"}')
+
+
 @contextlib.contextmanager
 def serving(config: str = CORES, prefix: Sequence[str] = (), **variables: str) -> Iterator[Daemon]:
     """A daemon in a folder of its own, with more `variables`; sockets need short paths."""
@@ -158,6 +181,12 @@ def serving(config: str = CORES, prefix: Sequence[str] = (), **variables: str) -
                     daemon.process.kill()
                     daemon.process.wait()
                     raise
+
+
+def metric(client: hetsched.Client, name: str) -> float:
+    """A sample by its name and labels; 0.0: there is none."""
+    lines = (line.rpartition(" ") for line in client.metrics().splitlines())
+    return next((float(value) for key, _, value in lines if key == f"hetsched_{name}"), 0.0)
 
 
 def ended(process: subprocess.Popen[str]) -> Ended:

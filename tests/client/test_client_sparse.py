@@ -7,11 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from daemon_harness import Harness
 
-from hetsched.client.client import Client
 from hetsched.errors import DataError, UsageError
-from hetsched.job import ArenaRef
 from hetsched.sparse_rows import sparse_arrays
 
 
@@ -87,29 +84,3 @@ def test_matrices_that_no_solver_can_use_are_refused(matrix: Any, message: str) 
 def test_a_matrix_without_a_name_is_refused() -> None:
     with pytest.raises(UsageError, match=r'give the sparse matrix its name, such as \{"A": A\}'):
         sparse_arrays("", scipy.sparse.csr_array(np.eye(3)))
-
-
-def test_an_array_that_is_given_twice_is_refused(client: Client) -> None:
-    inputs = {"A": scipy.sparse.csr_array(dense(2)), "A.data": np.ones(3)}
-
-    for order in (inputs, dict(reversed(inputs.items()))):
-        with pytest.raises(UsageError, match=r"A\.data is given twice"):
-            client.submit("wait", order)
-
-
-def test_a_matrix_in_shared_memory_is_not_copied(harness: Harness, client: Client) -> None:
-    source = scipy.sparse.csr_array(dense(2))
-    parts = {name: getattr(source, name) for name in ("data", "indices", "indptr")}
-    arrays = {name: client.empty(array.shape, array.dtype) for name, array in parts.items()}
-    for name, array in arrays.items():
-        array[...] = parts[name]
-    matrix = scipy.sparse.csr_array(tuple(arrays.values()), shape=(9, 9))
-
-    client.submit("wait", {"A": matrix, "b": np.ones(9)})
-
-    (spec,) = harness.engine.specs
-    assert list(spec.inputs) == ["A.data", "A.indices", "A.indptr", "b"]
-    arrays["data"][0] = 42.0
-    ref = spec.inputs["A.data"]
-    assert isinstance(ref, ArenaRef)
-    assert client._segments.map(ref)[0] == 42.0

@@ -7,24 +7,29 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from served import PLUG_INS, Daemon, Gate, serving
+from served import CORES, PLUG_INS, Daemon, Gate, serving
 
 import hetsched
 
-SHARED = """
-[queue]
-small_jobs = false
-
-[[device]]
-kind = "cpu"
-hardware_threads = true
-team = false
-"""
+SHARED = "[queue]\nsmall_jobs = false\n" + CORES
 
 
 @pytest.fixture(scope="session")
 def daemon() -> Iterator[Daemon]:
     with serving(SHARED) as daemon:
+        yield daemon
+
+
+SMALL = (
+    '[arena]\nlimit = "256MiB"\nresults_for = "0s"\nwarm_for = "0s"\n'
+    '[limits]\nunread = "1MiB"\n' + CORES
+)
+
+
+@pytest.fixture(scope="session")
+def small() -> Iterator[Daemon]:
+    """One with little memory, for tests that check that nothing is left."""
+    with serving(SMALL) as daemon:
         yield daemon
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from served import Daemon, Gate, computes
+from served import Daemon, Gate, computes, metric, refused, until
 
 import hetsched
 
@@ -171,6 +171,28 @@ def test_the_daemon_describes_itself(daemon: Daemon) -> None:
     assert {finding["what"] for finding in doctor["findings"]} >= {"daemon", "journal"}
     names = {metric["name"] for metric in metrics["metrics"]}
     assert names >= {"hetsched_jobs", "hetsched_jobs_ended", "hetsched_device_up"}
+
+
+def test_metrics_count_jobs_by_their_end_and_exit_code(client: hetsched.Client) -> None:
+    names = [
+        'jobs_ended_total{code="0",state="done"}', 'jobs_ended_total{code="1",state="failed"}',
+        'jobs_ended_total{code="130",state="cancelled"}', 'submissions_refused_total{code="65"}',
+        "job_queue_seconds_count",
+    ]  # fmt: skip
+    before = [metric(client, name) for name in names]
+    client.submit(TOY, units=7, devices="cpu0").result(60)
+    client.submit("toys:Faulty", units=1, fault="error").exception(60)
+    held = client.submit(TOY, units=1, hold=True)
+    held.cancel()
+    until(held.cancelled)
+    with refused(65):
+        client.submit("fft", batch="1000000000x512x512")
+    assert [metric(client, name) for name in names] == [count + 1 for count in before[:4]] + [
+        before[4] + 2
+    ]
+    assert metric(client, 'device_units_total{device="cpu0"}') >= 7
+    assert metric(client, 'device_phase_seconds_total{device="cpu0",phase="compute"}') > 0
+    assert 0 < metric(client, "process_open_fds") < metric(client, "process_max_fds")
 
 
 def test_the_plan_runs_nothing(daemon: Daemon) -> None:

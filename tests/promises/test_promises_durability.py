@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import signal
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -18,6 +19,8 @@ from served import CORES, PLUG_INS, Daemon, Gate, computes, refused, serving, un
 TOY = "toys:Toy"
 CONFIG = "[queue]\nsmall_jobs = false\n" + CORES
 """One job at a time, though a killed daemon has learnt how long they take."""
+KEPT = 256
+"""Shared arrays of a client that outlive a daemon."""
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +117,82 @@ def test_a_job_on_a_clients_arrays_continues_with_that_client(mortal: Daemon, ga
         restart(mortal)
         gate.open()
         assert (job.result(60) == 11).all()
+
+
+def test_an_array_of_the_last_daemon_is_used_in_place_by_the_next(mortal: Daemon) -> None:
+    with mortal.client() as client:
+        x, y = client.empty((4, 4), "float64"), client.empty((4, 4), "float64")
+        x[:] = 1
+        restart(mortal)
+        client.submit(TOY, x, out=y, units=4).result(60)
+        assert (y == 3).all()
+        assert mortal.memory() == 2 * 65536
+        del x, y
+        until(lambda: mortal.memory() == 0)
+
+
+LOST = """
+import sys, numpy, hetsched
+with hetsched.Client(sys.argv[1], timeout=60) as client:
+    job = client.submit("toys:Toy", numpy.ones((4, 4)), units=4, gate=sys.argv[2])
+    print(job.id, flush=True)
+    print(job.result(60)[0, 0])
+"""
+
+
+def test_a_result_that_is_lost_with_its_daemon_is_computed_again(
+    mortal: Daemon, gate: Gate
+) -> None:
+    with mortal.script(LOST, str(gate.path)) as process:
+        assert process.stdout is not None
+        number = int(process.stdout.readline())
+        until(gate.pids)
+        process.send_signal(signal.SIGSTOP)
+        gate.open()
+        until(lambda: rows(mortal)[number]["state"] == "done")
+        restart(mortal)
+        process.send_signal(signal.SIGCONT)
+        assert process.communicate(timeout=60)[0] == "3.0\n"
+
+
+def test_jobs_of_a_chain_go_on_with_a_daemon_that_knows_none_of_them(
+    mortal: Daemon, gate: Gate
+) -> None:
+    with mortal.client() as client:
+        first = client.submit(TOY, np.ones((1, 4)), units=1, gate=str(gate.path))
+        second = client.submit(TOY, np.ones((1, 4)), units=1, after=first)
+        before = (first.id, second.id)
+        until(gate.pids)
+        mortal.kill()
+        shutil.rmtree(mortal.folder / "state")
+        mortal.start()
+        until(lambda: second.id != before[1] and second.id in rows(mortal))
+        assert rows(mortal)[second.id]["reason"] == f"after {first.id}"
+        gate.open()
+        assert (second.result(60) == 3).all()
+
+
+def test_a_job_of_another_client_that_the_next_daemon_does_not_know_is_lost(
+    mortal: Daemon,
+) -> None:
+    with mortal.client(reconnect=0) as owner, mortal.client() as other:
+        number = owner.submit(TOY, np.ones((1, 4)), units=1, hold=True).id
+        job = other.job(number)
+        restart(mortal)
+        with refused(66, f"no job {number}"):
+            job.result(60)
+
+
+def test_memory_that_cannot_be_passed_on_is_a_lost_input(mortal: Daemon) -> None:
+    with mortal.client() as client:
+        held = [client.empty(3) for _ in range(KEPT)]
+        x = client.empty((4, 4), "float64")
+        del held
+        job = client.submit(TOY, x, units=4, hold=True)
+        restart(mortal)
+        with refused(75, f"job {job.id} is lost: the job's shared memory"):
+            job.result(60)
+        assert client.submit(TOY, x, units=4).result(60).shape == (4, 4)
 
 
 def test_a_client_that_does_not_reconnect_hears_what_became_of_its_job(

@@ -44,9 +44,13 @@ def test_every_balancer_gives_the_result_of_one_process(engine: Any, balance: st
 def test_conjugate_gradients_solve_a_sparse_system(engine: Any) -> None:
     n = 500
     A = scipy.sparse.diags_array([-1.0, 2.1, -1.0], offsets=[-1, 0, 1], shape=(n, n))
-    solution = engine.submit("pcg", {"A": A, "b": np.ones(n)}, tolerance=1e-8).result(60)
+    job = engine.submit("pcg", {"A": A, "b": np.ones(n)}, tolerance=1e-8)
+    solution = job.result(60)
     assert np.allclose(A @ solution.x, np.ones(n), atol=1e-6)
     assert solution.iterations == len(solution.residuals) > 0
+    assert solution is job.result() and solution.x is solution["x"] and list(solution) == ["x"]
+    words = f"x: {solution.iterations} iterations, residual {solution.residual:.3g}, converged"
+    assert repr(solution) == f"<IterativeResult of {words}>"
 
 
 def test_a_job_that_does_not_converge_fails_with_its_last_result(engine: Any) -> None:
@@ -64,12 +68,20 @@ def test_what_no_stage_writes_is_zero(engine: Any) -> None:
 
 
 def test_progress_has_iteration_and_rows(engine: Any, tmp_path: Path) -> None:
-    job = submit(engine, slow_until=str(tmp_path / "go"))
+    job, seen = submit(engine, slow_until=str(tmp_path / "go")), list[int]()
+    job.add_progress_callback(lambda state: seen.append(state.iteration))
     state = iterates(job)
     assert 0 < state.iteration < ITERATIONS
     assert sum(device.share for device in state.devices) == ROWS
     (tmp_path / "go").touch()
     assert right(job)
+    assert seen and seen == sorted(set(seen))
+
+
+def test_the_history_of_a_result_outlives_its_client(daemon: Daemon) -> None:
+    with daemon.client() as client:
+        result = submit(client).result(60)
+    assert len(result.residuals) == ITERATIONS
 
 
 def test_a_job_continues_from_its_checkpoint(engine: Any, tmp_path: Path) -> None:
