@@ -1,25 +1,15 @@
-"""Property tests draw the same examples every time, wherever they run; signals have effect.
-
-And fixtures of a daemon in a thread of the test, which is imported only where it is used.
-"""
+"""Property tests draw the same examples every time, wherever they run; signals have effect."""
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-
-if TYPE_CHECKING:
-    from daemon_harness import Harness, RawClient
-
-    from hetsched.client.client import Client
 
 # HETSCHED_TEST_PROFILE=stress: see `make stress`.
 for profile, examples in (("test", 25), ("stress", 1000)):
@@ -55,27 +45,3 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text()
 
     return check
-
-
-@pytest.fixture
-def harness(tmp_path: Path) -> Iterator[Harness]:
-    from daemon_harness import daemon
-
-    with daemon(tmp_path) as harness:
-        yield harness
-
-
-@pytest.fixture
-def client(harness: Harness) -> Iterator[Client]:
-    from hetsched.client.client import Client
-
-    with Client(harness.folder, timeout=60) as client:
-        yield client
-
-
-@pytest.fixture
-def raw(harness: Harness) -> Iterator[RawClient]:
-    from daemon_harness import RawClient
-
-    with contextlib.closing(RawClient(harness)) as client:
-        yield client

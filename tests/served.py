@@ -141,7 +141,6 @@ class Daemon(Place):
     def client(self, **options: Any) -> hetsched.Client:
         return hetsched.Client(self.folder / "run", **{"timeout": PATIENCE, **options})
 
-
     def script(self, code: str, *words: str) -> subprocess.Popen[str]:
         """Python code in a process; sys.argv[1] is what Client takes."""
         return subprocess.Popen(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from hetsched_workloads.fft.variants import variants
+from served import CORES, Daemon, serving
 
 from hetsched.cli.main import main
 
@@ -60,6 +61,20 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     before = signal.getsignal(signal.SIGINT)
     yield folder
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(scope="module")
+def served(request: pytest.FixtureRequest) -> Iterator[Daemon]:
+    """A daemon for all tests of a module, with the configuration that the module calls DEVICES."""
+    with serving(getattr(request.module, "DEVICES", CORES)) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def daemon(served: Daemon, home: Path, monkeypatch: pytest.MonkeyPatch) -> Daemon:
+    """Commands find it."""
+    monkeypatch.setenv("HETSCHED_RUNTIME_DIR", str(served.folder / "run"))
+    return served
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from daemon_harness import daemon
+from served import Daemon
 
 from hetsched.cli.commands import doctor
 
@@ -21,18 +21,14 @@ def journal(home: Path) -> Path:
     return path
 
 
-def test_a_running_daemon_is_reported_with_what_takes_no_jobs(
-    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "run"
-    folder.mkdir(mode=0o700)
-    monkeypatch.setenv("HETSCHED_RUNTIME_DIR", str(folder))
-    with daemon(folder):
-        lines = call("doctor").out.splitlines()
+def test_a_running_daemon_is_reported_with_what_takes_no_jobs(daemon: Daemon, call: Call) -> None:
+    with daemon.client() as client:
+        client.switch_devices(disable=["cpu0"])
+    lines = call("doctor").out.splitlines()
 
     rows = {line[4:].split("  ")[0].strip(): line for line in lines}
-    assert f"pid {os.getpid()}, version " in rows["daemon"]
-    assert "takes no jobs: none here" in rows["daemon: gpu"]
+    assert f"pid {daemon.process.pid}, version " in rows["daemon"]
+    assert "takes no jobs: disabled" in rows["daemon: cpu0"]
 
 
 @pytest.mark.parametrize(

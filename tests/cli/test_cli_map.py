@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from real_daemon import RealDaemon, serving
 from scipy.ndimage import gaussian_filter
 
 from hetsched.functions.files import open_array
 
 from .conftest import Call
 
-CORES = '[[device]]\nkind = "cpu"\ncount = 2\n'
+DEVICES = '[[device]]\nkind = "cpu"\ncount = 2\n'
 CODE = """
 def shade(block, lamps, gain=1.0):
     return block * lamps.sum() * gain
@@ -36,15 +34,6 @@ def files() -> None:
     Path("filters.py").write_text(CODE)
     np.save("x.npy", X)
     np.save("lamps.npy", np.ones(3, "float32"))
-
-
-@pytest.fixture
-def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RealDaemon]:
-    folder = tmp_path / "run"
-    folder.mkdir(0o700)
-    monkeypatch.setenv("HETSCHED_RUNTIME_DIR", str(folder))
-    with serving(folder, CORES) as daemon:
-        yield daemon
 
 
 def read(name: str) -> np.ndarray:

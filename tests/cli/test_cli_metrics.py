@@ -5,12 +5,11 @@ from __future__ import annotations
 import socket
 import stat
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemon_harness import Harness, daemon
 from prometheus_client.parser import text_string_to_metric_families
+from served import Daemon
 
 from hetsched.cli.commands.metrics import parse_address
 from hetsched.errors import UsageError
@@ -18,16 +17,7 @@ from hetsched.errors import UsageError
 from .conftest import COMMAND, Call
 
 
-@pytest.fixture
-def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
-    folder = tmp_path / "run"
-    folder.mkdir(mode=0o700)
-    monkeypatch.setenv("HETSCHED_RUNTIME_DIR", str(folder))
-    with daemon(folder) as harness:
-        yield harness
-
-
-def test_prometheus_reads_the_text(call: Call, served: Harness) -> None:
+def test_prometheus_reads_the_text(call: Call, daemon: Daemon) -> None:
     families = list(text_string_to_metric_families(call("metrics").out))
 
     assert {"hetsched_jobs", "hetsched_loop_longest_callback_seconds"} <= {
@@ -60,7 +50,7 @@ def test_other_addresses_are_refused(address: str) -> None:
         parse_address(address)
 
 
-def test_metrics_are_served_on_a_unix_socket_of_the_user(served: Harness, tmp_path: Path) -> None:
+def test_metrics_are_served_on_a_unix_socket_of_the_user(daemon: Daemon, tmp_path: Path) -> None:
     path = tmp_path / "m.sock"
     stale = socket.socket(socket.AF_UNIX)
     stale.bind(str(path))

@@ -16,16 +16,14 @@ from pathlib import Path
 
 import psutil
 import pytest
-from real_daemon import RealDaemon, environment, serving
-
-from hetsched.client.client import Client
+from served import Daemon, Place, serving
 
 from .conftest import Call
 
 SECONDS = 60.0
 NUMBERS = itertools.count()
 """Of terminals: a server of tmux that ends still has its socket for a moment."""
-SLOW = """
+DEVICES = """
 [[device]]
 kind = "emulated"
 clock = "real"
@@ -42,9 +40,10 @@ pytestmark = pytest.mark.skipif(
 class Terminal:
     """A terminal of 80x24 that runs `hetsched top` in a shell."""
 
-    def __init__(self, folder: Path, shell: str = SHELL) -> None:
-        self._socket = str(folder / f"tmux{next(NUMBERS)}")
-        self._environment = environment(folder) | {"TERM": "xterm-256color", "LANG": "C.UTF-8"}
+    def __init__(self, place: Place, shell: str = SHELL) -> None:
+        self._socket = str(place.folder / f"tmux{next(NUMBERS)}")
+        variables = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "COLUMNS": ""}
+        self._environment = place.environment | variables
         self._tmux("-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", shell)
 
     def press(self, *keys: str) -> None:
@@ -90,21 +89,15 @@ class Terminal:
         return done.stdout
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealDaemon]:
-    with serving(tmp_path_factory.mktemp("top"), SLOW) as served:
-        yield served
-
-
 @pytest.fixture
-def terminal(daemon: RealDaemon) -> Iterator[Terminal]:
-    opened = Terminal(daemon.folder)
+def terminal(daemon: Daemon) -> Iterator[Terminal]:
+    opened = Terminal(daemon)
     yield opened
     opened.close()
 
 
-def test_running_and_waiting_jobs_are_shown(daemon: RealDaemon, terminal: Terminal) -> None:
-    with Client(daemon.folder) as client:
+def test_running_and_waiting_jobs_are_shown(daemon: Daemon, terminal: Terminal) -> None:
+    with daemon.client() as client:
         running = client.submit("fft", batch="600x16x16")
         client.submit("fft", batch="1x16x16", label="next", hold=True)
         shown = terminal.until(r"^1 .*computing \d+/600")
@@ -159,14 +152,13 @@ def test_the_screen_follows_the_size_of_the_terminal(terminal: Terminal) -> None
     terminal.until(r"\A(.*\n){23}q quit\Z")
 
 
-def test_it_waits_for_the_next_daemon(tmp_path: Path) -> None:
-    with serving(tmp_path, SLOW) as daemon, contextlib.closing(Terminal(tmp_path)) as terminal:
+def test_it_waits_for_the_next_daemon() -> None:
+    with serving(DEVICES) as daemon, contextlib.closing(Terminal(daemon)) as terminal:
         terminal.until(r"^hetsched, .*0 waiting")
         daemon.stop()
         terminal.until(r"no daemon|has stopped")
-        (tmp_path / "notify.sock").unlink()
-        with serving(tmp_path, SLOW):
-            terminal.until(r"^q quit")
+        daemon.start()
+        terminal.until(r"^q quit")
 
 
 def test_without_a_terminal_it_is_a_usage_error(call: Call) -> None:
@@ -179,7 +171,7 @@ def test_without_a_terminal_it_is_a_usage_error(call: Call) -> None:
 
 
 def test_without_a_daemon_the_screen_isnt_touched(tmp_path: Path) -> None:
-    opened = Terminal(tmp_path, f"{TOP}; cat")
+    opened = Terminal(Place(tmp_path), f"{TOP}; cat")
     try:
         shown = opened.until(r"^code 69$")
     finally:

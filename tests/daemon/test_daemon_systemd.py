@@ -10,71 +10,60 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from real_daemon import SERVE, environment
+from served import CORES, HETSCHED, Place, serving
 from service_manager import NotifySocket, listening, notify_socket, passing
 
+import hetsched
 from hetsched.cli.commands.service import unit_texts
-from hetsched.client.client import Client
 from hetsched.daemon.service import ServiceManager
 from hetsched.errors import ConfigError
 
-CONFIG = """
-[[device]]
-kind = "cpu"
-count = 1
-"""
 WAIT = 60.0
 
 
+@pytest.fixture
+def place() -> Iterator[Place]:
+    with tempfile.TemporaryDirectory(prefix="hs-") as folder:  # sockets need short paths
+        place = Place(Path(folder))
+        (place.folder / "run").mkdir(mode=0o700)
+        yield place
+
+
 @contextlib.contextmanager
-def activated(folder: Path, sockets: list[socket.socket]) -> Iterator[NotifySocket]:
+def activated(place: Place, sockets: list[socket.socket]) -> Iterator[NotifySocket]:
     """A daemon that systemd has started because a client connected to one of `sockets`."""
-    (folder / "test.toml").write_text(CONFIG)
     descriptors = {sock.fileno(): "hetsched.socket" for sock in sockets}
-    command = passing(descriptors, [*SERVE, "--config", str(folder / "test.toml")])
-    with notify_socket(folder) as notified, (folder / "log").open("wb") as log:
-        variables = environment(folder) | {
-            "NOTIFY_SOCKET": notified.address,
-            "WATCHDOG_USEC": "100000",
-        }
-        process = subprocess.Popen(command, env=variables, stderr=log, pass_fds=[*descriptors])
+    command = passing(descriptors, [HETSCHED, "serve"])
+    with notify_socket(place.folder) as notified:
+        more = {"NOTIFY_SOCKET": notified.address, "WATCHDOG_USEC": "100000"}
+        process = subprocess.Popen(command, env=place.environment | more, pass_fds=[*descriptors])
         try:
             yield notified
         finally:
             process.terminate()
-            assert process.wait(WAIT) == 0, (folder / "log").read_text()
-
-
-def bound(folder: Path) -> list[socket.socket]:
-    folder.chmod(0o700)
-    return [
-        listening(folder / "control.sock", socket.SOCK_STREAM),
-        listening(folder / "session.sock", socket.SOCK_SEQPACKET),
-    ]
+            assert process.wait(WAIT) == 0
+    (place.folder / "notify.sock").unlink()
 
 
 @pytest.mark.skipif(
     shutil.which("systemd-socket-activate") is None,
     reason="systemd-socket-activate is missing (Debian: apt-get install systemd)",
 )
-def test_systemd_itself_starts_the_daemon_for_a_client(tmp_path: Path) -> None:
-    tmp_path.chmod(0o700)
-    (tmp_path / "test.toml").write_text(CONFIG)
-    kept = ("HETSCHED_RUNTIME_DIR", "HETSCHED_STATE_DIR", "XDG_CACHE_HOME")
-    options = [f"-E{name}={environment(tmp_path)[name]}" for name in kept]
-    session = tmp_path / "session.sock"
+def test_systemd_itself_starts_the_daemon_for_a_client(place: Place) -> None:
+    options = [f"-E{name}={value}" for name, value in place.environment.items()]
+    session = place.folder / "run" / "session.sock"
     command = ["systemd-socket-activate", "--seqpacket", f"--listen={session}", *options]
-    command += [*SERVE, "--config", str(tmp_path / "test.toml")]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*command, HETSCHED, "serve"], stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
         assert "Listening" in process.stderr.readline()
-        with Client(tmp_path) as client:
+        with hetsched.Client(session.parent) as client:
             assert client.ping().pid == process.pid
     finally:
         process.terminate()
@@ -82,18 +71,21 @@ def test_systemd_itself_starts_the_daemon_for_a_client(tmp_path: Path) -> None:
     assert (process.returncode, session.exists()) == (0, True), rest
 
 
-def test_passed_sockets_outlive_a_daemon_that_notifies_its_manager(tmp_path: Path) -> None:
-    sockets = bound(tmp_path)
-    inodes = {path.name: path.stat().st_ino for path in tmp_path.glob("*.sock")}
+def test_passed_sockets_outlive_a_daemon_that_notifies_its_manager(place: Place) -> None:
+    run = place.folder / "run"
+    sockets = [
+        listening(run / "control.sock", socket.SOCK_STREAM),
+        listening(run / "session.sock", socket.SOCK_SEQPACKET),
+    ]
+    inodes = {path.name: path.stat().st_ino for path in run.glob("*.sock")}
     for _ in range(2):
-        with activated(tmp_path, sockets) as notified, Client(tmp_path) as client:
+        with activated(place, sockets) as notified, hetsched.Client(run) as client:
             assert client.ping().pid
             for line in ("READY=1", "WATCHDOG=1", "WATCHDOG=1"):
                 notified.until(line)
-        assert f"STATUS=listening in {tmp_path}" in notified.lines
-        (tmp_path / "notify.sock").unlink()
+        assert f"STATUS=listening in {run}" in notified.lines
 
-    assert {path.name: path.stat().st_ino for path in tmp_path.glob("*.sock")} == inodes
+    assert {path.name: path.stat().st_ino for path in run.glob("*.sock")} == inodes
     for sock in sockets:
         sock.close()
 
@@ -220,40 +212,28 @@ def test_the_exposure_of_the_service_is_low(units: list[str]) -> None:
     assert result.returncode == 0, result.stdout.splitlines()[-1:]
 
 
-def filtered(units: list[str], command: list[str]) -> list[str]:
-    """`command` with the system calls that the service allows, and no others."""
+@needs_systemd
+def test_a_daemon_runs_with_the_system_calls_that_the_service_allows(
+    tmp_path: Path, units: list[str]
+) -> None:
     try:
         ctypes.CDLL("libseccomp.so.2")
     except OSError:
         pytest.skip("libseccomp.so.2 is missing (Debian: apt-get install libseccomp2)")
     service = next(Path(path) for path in units if path.endswith(".service"))
     allowed = ",".join(sorted(allowed_calls(service.read_text())))
-    script = UNDER_FILTER.format(errno=errno.EPERM)
-    return [sys.executable, "-c", script, allowed, *command]
-
-
-@needs_systemd
-def test_a_daemon_runs_with_the_system_calls_that_the_service_allows(
-    tmp_path: Path, units: list[str]
-) -> None:
-    tmp_path.chmod(0o700)
+    prefix = [sys.executable, "-c", UNDER_FILTER.format(errno=errno.EPERM), allowed]
     x = np.arange(1024.0).reshape(4, 16, 16).astype("complex64")
-    with notify_socket(tmp_path) as notified, (tmp_path / "log").open("wb") as log:
-        variables = environment(tmp_path) | {"NOTIFY_SOCKET": notified.address}
-        daemon = subprocess.Popen(filtered(units, SERVE), env=variables, stderr=log)
-        try:
-            notified.until("READY=1")
-            with Client(tmp_path) as client:
-                volatile = client.submit("fft", x).result(SECONDS)
-                path = tmp_path / "y.npy"
-                client.submit("fft", batch="4x16x16", out=str(path)).result(SECONDS)
-        finally:
-            daemon.terminate()
-            assert daemon.wait(SECONDS) == 0
+    with serving(CORES, prefix) as daemon:
+        with daemon.client() as client:
+            volatile = client.submit("fft", x).result(SECONDS)
+            path = tmp_path / "y.npy"
+            client.submit("fft", batch="4x16x16", out=str(path)).result(SECONDS)
+        assert daemon.stop() == 0
+        assert " ERROR " not in daemon.log.read_text()
 
     assert np.allclose(volatile, np.fft.fft2(x), atol=1.0)
     assert np.load(path).shape == (4, 16, 16)
-    assert " ERROR " not in (tmp_path / "log").read_text()
 
 
 def allowed_calls(service: str) -> set[str]:

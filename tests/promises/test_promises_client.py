@@ -1,4 +1,4 @@
-"""A client's arrays and threads: used in place, given back, and not mistaken by forked children."""
+"""A client's arrays, threads and forked children."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_refused_job_keeps_no_array_alive(engine: Any) -> None:
 
 
 def test_an_out_that_does_not_fit_says_both_shapes(client: hetsched.Client) -> None:
-    with refused(65, '(2, 4)') as caught:
+    with refused(65, "(2, 4)") as caught:
         client.submit(TOY, units=2, out=np.empty(7)).result(60)
     assert "(7,)" in str(caught.value) and 'empty((2, 4), "float64")' in str(caught.value)
 
@@ -171,9 +171,7 @@ def forked(act: Callable[[], object]) -> int:
         os._exit(code)
 
 
-def test_a_child_that_drops_an_array_releases_nothing(
-    small: Daemon, own: hetsched.Client
-) -> None:
+def test_a_child_that_drops_an_array_releases_nothing(small: Daemon, own: hetsched.Client) -> None:
     arrays = [own.empty((4, 4), "float64")]
     arrays[0][:] = 7
     child = forked(lambda: (arrays.clear(), gc.collect()))

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import signal
-import socket
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
-import zmq
-from served import CORES, Daemon, Gate, await_state, computes, refused, serving, until
+from served import Daemon, Gate, await_state, computes, refused, serving, until
 
 import hetsched
 
@@ -148,5 +141,5 @@ def test_few_descriptors_refuse_or_delay_clients_and_it_recovers() -> None:
                 stack.enter_context(daemon.client(timeout=5))
         refusal: Any = caught.value
         assert refusal.code in (69, 75)
-        assert until(lambda: daemon.works())
+        assert until(daemon.works)
         assert daemon.stop() == 0

@@ -1,4 +1,4 @@
-"""The daemon's sockets: whatever is sent there costs its sender alone, and strangers get nothing."""
+"""What is sent to the daemon's sockets costs its sender alone; strangers get nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import pytest
 import zmq
-from served import Daemon, refused, until
+from served import PLUG_INS, Daemon, refused, serving, until
 
 import hetsched
 
@@ -168,7 +168,8 @@ def test_a_client_of_another_version_is_told_so(small: Daemon) -> None:
 
 ASK = """
 import os, socket, sys, msgspec, zmq
-folder, uid, has_session, payload = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "True", sys.argv[4]
+folder, uid, has_session, payload = sys.argv[1:]
+uid, has_session = int(uid), has_session == "True"
 if uid != os.getuid():
     os.setgroups([]); os.setgid(uid); os.setuid(uid)
 session = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -256,3 +257,15 @@ def test_a_daemon_that_does_not_answer_is_not_waited_for_for_ever(tmp_path: Path
         silent.listen()
         with refused(75, "hasn't answered"):
             hetsched.Client(tmp_path, timeout=0.01)
+
+
+def test_a_request_that_hits_a_bug_is_answered(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import prometheus_client\n"
+        "def broken(*arguments): raise ValueError('oops')\n"
+        "prometheus_client.generate_latest = broken\n"
+    )
+    with serving(PYTHONPATH=f"{PLUG_INS}:{tmp_path}") as daemon, daemon.client() as client:
+        with refused(70, "ValueError: oops"):
+            client.metrics()
+        assert daemon.works()

@@ -122,3 +122,12 @@ def test_listen_never_removes_what_is_not_a_socket(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not a socket"):
         sockets.listen(path)
     assert path.read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "127.0.0.1", "127.0.0.1:5555", "localhost:0:0", "localhost:0:0:1:2", "localhost:-1:0:1",
+     "localhost:0:0:x", "localhost:٣:0:1", "evil:0:0:1"],
+)  # fmt: skip
+def test_an_address_of_another_form_identifies_no_peer(address: str) -> None:
+    assert sockets.address_peer(address) == sockets.NOBODY
