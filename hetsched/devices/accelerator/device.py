@@ -93,7 +93,6 @@ class Accelerator:
         self._preparer = JobPreparer(
             runtime, self._pins, (self._h2d, self._compute), facts.needs_warm_up
         )
-        self._spare_events: list[list[Event]] = []
         self._job: LoadedJob | None = None
         self._flights: deque[ChunkFlight] = deque()
         self._in_slot: dict[int, ChunkFlight] = {}
@@ -129,9 +128,7 @@ class Accelerator:
         memory = job.job.memory or self.usable_memory()
         with self._guard():
             queues = StageQueues(self._h2d, self._compute, self._d2h)
-            return AcceleratorStages(
-                job, self._runtime, queues, self._spare_events, self._pins, memory, self._guard
-            )
+            return AcceleratorStages(job, self._runtime, queues, self._pins, memory, self._guard)
 
     def usable_memory(self) -> int:
         with self._guard():
@@ -206,7 +203,7 @@ class Accelerator:
             flight.land()
             times = flight.times(self._clock)
             self._flights.remove(flight)
-            self._clock.follow(flight.events)
+            self._clock.follow(flight.events.in_start)
             return times
 
     @contextmanager
@@ -238,7 +235,7 @@ class Accelerator:
     def _start(self, chunk: Chunk, slot: Slot) -> ChunkFlight:
         if not self._flights and self._clock.is_stale():
             self._clock.set()
-        events = PhaseEvents(self._runtime, self._spare_events)
+        events = PhaseEvents(self._runtime)
         flight = ChunkFlight(self._current_job(), chunk, slot, events)
         self._flights.append(flight)
         return flight
@@ -394,10 +391,7 @@ class DeviceClock:
     def __init__(self, runtime: Runtime, queue: Queue) -> None:
         self._runtime = runtime
         self._queue = queue
-        self._events = (runtime.event(), runtime.event())
-        self._base = self._events[0]
-        self._kept: PhaseEvents | None = None
-        """Those of which the base is one."""
+        self._base = runtime.event()
         self._seconds = 0.0
         self._set_time = float("-inf")
 
@@ -405,7 +399,7 @@ class DeviceClock:
         """Anchor to the host's clock. The device must be idle."""
         best = float("inf")
         for _ in range(MAX_ANCHORS):
-            spare = self._events[1] if self._base is self._events[0] else self._events[0]
+            spare = self._runtime.event()
             before = self._host_seconds()
             self._queue.record(spare)
             while not spare.is_done():  # a few microseconds: waking up would take longer
@@ -413,7 +407,7 @@ class DeviceClock:
             after = self._host_seconds()
             if after - before < best:
                 best = after - before
-                self._base, self._seconds, self._kept = spare, (before + after) / 2, None
+                self._base, self._seconds = spare, (before + after) / 2
         self._set_time = self._host_seconds()
 
     def is_stale(self) -> bool:
@@ -423,10 +417,9 @@ class DeviceClock:
         """Return the time of `event`, which must have passed."""
         return self._seconds + event.seconds_after(self._base)
 
-    def follow(self, events: PhaseEvents) -> None:
-        """Measure relative to the start of this chunk, whose events are kept until then."""
-        self._seconds = self.seconds(events.in_start)
-        self._base, self._kept = events.in_start, events
+    def follow(self, event: Event) -> None:
+        """Measure relative to this event from now on."""
+        self._seconds, self._base = self.seconds(event), event
 
     def _host_seconds(self) -> float:
         return self._runtime.host_seconds() or 0.0

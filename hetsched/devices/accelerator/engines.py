@@ -12,6 +12,7 @@ real clock to the present.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,10 @@ _ENGINE_OF_PHASE = {
     0: {"h2d": 0, "compute": 0, "d2h": 0},
 }
 _OPPOSITE = {"h2d": "d2h", "d2h": "h2d"}
+
+
+def _nothing() -> None:
+    pass
 
 
 @dataclass(eq=False)
@@ -52,7 +57,7 @@ class Operation:
 
     phase: str
     seconds: float
-    work: Callable[[], None] = lambda: None
+    work: Callable[[], None] = _nothing
     after: Sequence[Operation] = ()
     earliest_start: float = 0.0
     targets: Sequence[np.ndarray] = ()
@@ -66,8 +71,14 @@ class Operation:
     since: float = field(default=0.0, init=False)
     pace: float = field(default=1.0, init=False)
 
-    def projected_end(self) -> float:
-        return self.since + self.remaining / self.pace
+    @property
+    def is_overdue(self) -> bool:
+        """Whether its modelled time is over but its real work isn't."""
+        return self.is_late and not self.is_ready
+
+    def projected_end(self) -> float | None:
+        """Return when it ends; None: once its work is done."""
+        return None if self.is_overdue else self.since + self.remaining / self.pace
 
     def perform(self) -> None:
         """Do the real work, unless an operation before it failed; drop the arrays."""
@@ -78,10 +89,6 @@ class Operation:
         except Exception as error:
             self.error = error
         self.work, self.targets = _nothing, ()
-
-
-def _nothing() -> None:
-    pass
 
 
 class Engines:
@@ -117,16 +124,13 @@ class Engines:
 
     def advance(self, until: float) -> Iterator[tuple[Operation, bool]]:
         """Process all events up to `until`; yield (operation, whether it ends) in time order."""
-        while True:
-            event = self._next_event()
-            if event is None or event[0] > until:
-                break
-            time, ends, engine = event
+        while (event := self._next_event()) is not None and event[0] <= until:
+            time, is_start, engine = event
             self.now = max(self.now, time)
-            operation = self._end(engine, time) if ends else self._start(engine, time)
+            operation = self._start(engine, time) if is_start else self._end(engine, time)
             if operation is not None:
-                yield operation, ends
-        self.now = max(self.now, until) if until != float("inf") else self.now
+                yield operation, not is_start
+        self.now = max(self.now, until) if until != math.inf else self.now
 
     def done(self, operation: Operation, now: float) -> None:
         """Record that the real work of `operation` is done; an overdue one ends now."""
@@ -135,28 +139,26 @@ class Engines:
             operation.remaining, operation.since, operation.pace = 0.0, now, 1.0
 
     def _next_event(self) -> tuple[float, bool, int] | None:
-        """Return (time, whether it is an end, engine); of simultaneous events ends come first."""
-        best: tuple[float, int, int] | None = None
-        for engine, active in enumerate(self._active):
-            if active is None:
-                time, rank = self._next_start(engine), 1
-            else:
-                time, rank = (None if _overdue(active) else active.projected_end()), 0
-            if time is not None and (best is None or (time, rank) < best[:2]):
-                best = time, rank, engine
-        return None if best is None else (best[0], best[1] == 0, best[2])
+        """Return (time, whether it is a start, engine); of simultaneous events ends come first."""
+        times = [
+            self._next_start(engine) if active is None else active.projected_end()
+            for engine, active in enumerate(self._active)
+        ]
+        return min(
+            (
+                (time, self._active[engine] is None, engine)
+                for engine, time in enumerate(times)
+                if time is not None
+            ),
+            default=None,
+        )
 
     def _next_start(self, engine: int) -> float | None:
         queue = self._queues[engine]
-        if not queue:
+        if not queue or any(before.ended is None for before in queue[0].after):
             return None
-        head = queue[0]
-        time = max(self._free[engine], head.earliest_start)
-        for dependency in head.after:
-            if dependency.ended is None:
-                return None
-            time = max(time, dependency.ended)
-        return time
+        ends = [before.ended for before in queue[0].after if before.ended is not None]
+        return max([self._free[engine], queue[0].earliest_start, *ends])
 
     def _start(self, engine: int, time: float) -> Operation:
         operation = self._queues[engine].popleft()
@@ -169,32 +171,25 @@ class Engines:
     def _end(self, engine: int, time: float) -> Operation | None:
         operation = self._active[engine]
         assert operation is not None
-        if not operation.is_ready:
+        if operation.is_ready:
+            operation.ended = self._free[engine] = time
+            self._active[engine] = None
+        else:
             operation.is_late = True
-            self._repace()
-            return None
-        operation.ended = self._free[engine] = time
-        self._active[engine] = None
         self._repace()
-        return operation
+        return operation if operation.is_ready else None
 
     def _repace(self) -> None:
         """Set the pace of each copy according to whether the other direction is busy.
 
         A copy that started in the past (the host issued it late) ran at full pace until now.
         """
-        busy = {op.phase for op in self._active if op is not None and not _overdue(op)}
-        for operation in self._active:
-            if operation is None or _overdue(operation):
-                continue
+        running = [op for op in self._active if op is not None and not op.is_overdue]
+        busy = {operation.phase for operation in running}
+        for operation in running:
             shared = _OPPOSITE.get(operation.phase) in busy
             pace = self._duplex[operation.phase] if shared else 1.0
             remaining = operation.remaining - (self.now - operation.since) * operation.pace
             if pace != operation.pace and remaining > 0:
                 operation.remaining, operation.since = remaining, self.now
                 operation.pace = pace
-
-
-def _overdue(operation: Operation) -> bool:
-    """Whether its modelled time is over but its real work isn't."""
-    return operation.is_late and not operation.is_ready

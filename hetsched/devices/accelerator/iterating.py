@@ -32,7 +32,7 @@ from hetsched.devices.accelerator.piece_sizes import (
 from hetsched.devices.accelerator.pinned import Pins
 from hetsched.devices.accelerator.preparation import SharedWorkArea
 from hetsched.devices.accelerator.rows import DeviceArrays, RowPiece
-from hetsched.devices.accelerator.runtime import Event, PhaseEvents, Queue, Runtime
+from hetsched.devices.accelerator.runtime import PhaseEvents, Queue, Runtime
 from hetsched.devices.base import DeviceOutOfMemory, IterativeJob, StageSeconds
 from hetsched.devices.kernels import find_variant, make_kernel
 from hetsched.errors import DataError
@@ -79,8 +79,6 @@ class AcceleratorStages:
     ----------
     queues
         Of the device.
-    spare_events
-        As in `PhaseEvents`.
     memory : int, bytes
         Of the device, that the job may use.
     guard : callable
@@ -95,7 +93,6 @@ class AcceleratorStages:
         job: IterativeJob,
         runtime: Runtime,
         queues: StageQueues,
-        spare_events: list[list[Event]],
         pins: Pins,
         memory: int,
         guard: Guard,
@@ -106,7 +103,6 @@ class AcceleratorStages:
         self._is_deferring = False
         self._saved = set(saved_names(job.workload, job.job.params))
         self._queues = queues
-        self._spare_events = spare_events
         self._marks = runtime.event(), runtime.event()
         self._flights: deque[_Flight] = deque()
         """Pieces that are copied out, the oldest first."""
@@ -158,7 +154,7 @@ class AcceleratorStages:
                     piece,
                     rows,
                     {name: np.empty_like(values) for name, values in partials.items()},
-                    PhaseEvents(self._runtime, self._spare_events),
+                    PhaseEvents(self._runtime),
                 )
                 for piece, rows in self._pieces(sizes)
             ]

@@ -144,19 +144,13 @@ class Runtime(Protocol):
 
 
 class PhaseEvents:
-    """Events that mark one chunk's phases; others may have them after the last reference.
+    """Events that mark one chunk's phases."""
 
-    `spare`: lists of events that nothing uses, so that none is created in steady state.
-    """
-
-    def __init__(self, runtime: Runtime, spare: list[list[Event]]) -> None:
-        self._spare = spare
-        self._all = spare.pop() if spare else [runtime.event() for _ in range(6)]
-        self.in_start, self.in_end, self.compute_start, self.compute_end = self._all[:4]
-        self.out_start, self.out_end = self._all[4:]
-
-    def __del__(self) -> None:
-        self._spare.append(self._all)
+    def __init__(self, runtime: Runtime) -> None:
+        self.in_start, self.in_end, self.compute_start, self.compute_end = (
+            runtime.event() for _ in range(4)
+        )
+        self.out_start, self.out_end = runtime.event(), runtime.event()
 
 
 # ---- errors

@@ -13,7 +13,6 @@ In real time, each operation is held to its modelled end: an emulated GPU.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import random
 import threading
@@ -35,9 +34,6 @@ _PR_SET_TIMERSLACK = 29
 
 Costs = Callable[[str, int, int], float]
 """(phase, load units, bytes copied) -> seconds of an operation at full pace."""
-
-
-Duplex = tuple[float, float]
 
 
 def random_costs(seed: int) -> Costs:
@@ -107,7 +103,6 @@ class SimulatedRuntime:
         self.used_by_others = 0
         """Bytes that other processes use."""
         self.blocks: WeakSet[SimulatedBlock] = WeakSet()
-        self._events: WeakSet[SimulatedEvent] = WeakSet()
         self.pins: dict[int, int] = {}
         """Host address -> bytes registered in one call."""
         self.is_lost = False
@@ -131,24 +126,18 @@ class SimulatedRuntime:
 
     @property
     def facts(self) -> DeviceFacts:
-        return DeviceFacts(
-            "simulated GPU",
-            self._reserve,
-            self.time.engines,
-            needs_warm_up=self._needs_warm_up,
-        )
+        engines, is_cold = self.time.engines, self._needs_warm_up
+        return DeviceFacts("simulated GPU", self._reserve, engines, needs_warm_up=is_cold)
 
     def memory(self) -> Memory:
-        self.check()
-        return Memory(
-            self.memory_bytes - self._used_bytes() - self.used_by_others, self.memory_bytes
-        )
+        used = self._used_bytes() + self.used_by_others
+        return Memory(self.memory_bytes - used, self.memory_bytes)
 
     def _used_bytes(self) -> int:
         return sum(block.nbytes for block in self.blocks)
 
     def trim(self) -> None:
-        self.check()
+        pass
 
     def allocate(self, nbytes: int) -> SimulatedBlock:
         self.check()
@@ -161,7 +150,6 @@ class SimulatedRuntime:
         return block
 
     def pin(self, host: np.ndarray) -> None:
-        self.check()
         address, nbytes = host.ctypes.data, host.nbytes
         if nbytes > self._pinnable:
             raise SimulatedError(Fault.MEMORY, "pinning")
@@ -170,28 +158,20 @@ class SimulatedRuntime:
         self.pins[address] = nbytes
 
     def unpin(self, host: np.ndarray) -> None:
-        self.check()
-        if host.ctypes.data not in self.pins:
+        if self.pins.pop(host.ctypes.data, None) is None:
             raise SimulatedError(Fault.USAGE, "unpinning")
-        del self.pins[host.ctypes.data]
 
     def queue(self) -> SimulatedQueue:
-        self.check()
         self._queues.append(SimulatedQueue(self, len(self._queues) in self._ignores_waits))
         return self._queues[-1]
 
     def event(self) -> SimulatedEvent:
-        self.check()
-        event = SimulatedEvent(self)
-        self._events.add(event)
-        return event
+        return SimulatedEvent(self)
 
     def synchronize(self) -> None:
         self.check()
         for queue in self._queues:
             queue.drain()
-        for event in self._events:
-            event.forget()
 
     def host_seconds(self) -> float | None:
         return self.time.host_seconds()
@@ -367,12 +347,6 @@ class SimulatedEvent:
         self.before, self.next = before, None
         self._issued, self._seconds = host_seconds or 0.0, None
 
-    def forget(self) -> None:
-        """Drop what has ended, whose errors refer to the job's arrays, but not when it passed."""
-        with contextlib.suppress(SimulatedError):
-            self._seconds = self.seconds()
-            self.before, self.next = [], None
-
     def is_done(self) -> bool:
         self.wait()
         return True
@@ -408,7 +382,7 @@ class Time:
 
     late = 0
 
-    def __init__(self, engines: int = 2, duplex: Duplex = (1.0, 1.0)) -> None:
+    def __init__(self, engines: int = 2, duplex: tuple[float, float] = (1.0, 1.0)) -> None:
         self.engines = engines
         self._duplex = duplex
         self._model = Engines(engines, duplex)
@@ -477,7 +451,7 @@ class RealTime(Time):
     thread that wakes up late delays nothing else.
     """
 
-    def __init__(self, engines: int, duplex: Duplex) -> None:
+    def __init__(self, engines: int, duplex: tuple[float, float]) -> None:
         super().__init__(engines, duplex)
         self._changed = threading.Condition()
         self._queues: list[SimpleQueue[Operation | None]] = [

@@ -273,7 +273,7 @@ class CpuDevice:
         kernel = job.kernel(chunk)
         place = range_of(kernel, chunk.first, chunk.count)
         kernel(KernelArrays({**inputs, **job.residents}), KernelArrays(outputs), *place)
-        end, late = self._clock.end_of(chunk.id, chunk.count, start)
+        end, late = self._clock.end_of(chunk.count, start)
         self._times[chunk.id] = ChunkTimes(
             copy_in=self._copy_in_span,
             compute=(start, end),

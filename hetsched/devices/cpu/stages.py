@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -38,7 +37,7 @@ class CoreClock:
         """Return seconds on this clock."""
         return time.monotonic()
 
-    def end_of(self, number: int, units: int, start: float) -> tuple[float, int]:
+    def end_of(self, units: int, start: float) -> tuple[float, int]:
         """Return the end of the computation begun at `start` and just completed; 1 if late."""
         return time.monotonic(), 0
 
@@ -71,7 +70,6 @@ class HostStages:
         self._clock = clock
         self.has_own_core = clock.has_own_core
         clock.begin(job.job, max(1, len(job.workload.iteration(job.job.params))))
-        self._numbers = itertools.count()
         self._kernels = kernels
         self._rows = Rows(0, 0, job.load)
         self._views: dict[tuple[Part, str, int], _Views] = {}
@@ -103,7 +101,7 @@ class HostStages:
         self._kernels[stage.name](rows, views.inputs, views.outputs, values, partials)
         for ghost, source in views.borders:
             ghost[...] = source
-        end, _ = self._clock.end_of(next(self._numbers), rows.count, start)
+        end, _ = self._clock.end_of(rows.count, start)
         return StageSeconds(end - start)
 
     def write_back(self, iteration: int) -> float:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import time
 
 import msgspec
 
-from hetsched.config import Cost, DeviceConfig
+from hetsched.config import DeviceConfig
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
 from hetsched.devices.accelerator.device import Accelerator
 from hetsched.devices.accelerator.simulated import (
+    Costs,
     RealTime,
     SimulatedRuntime,
     VirtualTime,
@@ -20,7 +20,6 @@ from hetsched.devices.accelerator.simulated import (
 from hetsched.devices.base import Device, DeviceJob, IterativeJob, StageExecutor
 from hetsched.devices.cpu.device import CpuDevice
 from hetsched.devices.cpu.stages import CoreClock
-from hetsched.errors import InternalError
 
 MAX_BACK_TO_BACK_SECONDS = 500e-6
 """A computation that begins so soon after the previous one's modelled end counts from that end:
@@ -31,52 +30,32 @@ STALL_FACTOR = 20.0
 
 def open_device(info: DeviceInfo, config: DeviceConfig) -> Device:
     """Open the emulated device that `config` describes; called on the thread that drives it."""
-    virtual = config.clock == "virtual"
-    if not virtual:
+    if config.clock == "real":
         precise_sleep()
-    if not config.link:
-        return CpuDevice(info, VirtualCoreClock(config) if virtual else RealCoreClock(config))
-    return EmulatedGpu(info, config)
+    return EmulatedGpu(info, config) if config.link else CpuDevice(info, ModelledClock(config))
 
 
-class ModelledCosts:
-    """Modelled seconds of the operations of one job.
+def modelled_costs(config: DeviceConfig, job: DeviceJob, parts: int = 1) -> Costs:
+    """Return the costs of a job's operations. A kernel computes one of `parts` of its units.
 
-    Phases are "h2d", "compute" and "d2h".
-
-    Parameters
-    ----------
-    config : DeviceConfig
-    job : DeviceJob
+    Which operations stall depends on the seed and on how many of their phase came before.
     """
+    workload, params = job.workload, job.params  # not the job, whose arrays would be kept
+    costs = {"h2d": config.h2d, "compute": config.compute, "d2h": config.d2h}
+    chances = {phase: random.Random(f"{config.seed}/{phase}") for phase in costs}
 
-    def __init__(self, config: DeviceConfig, job: DeviceJob) -> None:
-        self._costs = {
-            "h2d": config.h2d,
-            "compute": config.compute,
-            "d2h": config.d2h,
-        }
-        self._job = job
-        self._seed = config.seed
-        self._stall_chance = config.stalls
-
-    def seconds(self, phase: str, number: int, units: int, nbytes: int = 0) -> float:
-        """Return the seconds of an operation, which copies `nbytes`.
-
-        Whether it stalls depends on its number, not on earlier ones.
-        """
-        seconds = self._modelled(phase, units, nbytes)
-        if self._stall_chance > 0:
-            draw = random.Random(f"{self._seed}/{number}/{phase}").random()
-            return seconds * STALL_FACTOR if draw < self._stall_chance else seconds
-        return seconds
-
-    def _modelled(self, phase: str, units: int, nbytes: int) -> float:
-        cost: Cost | None = self._costs[phase]
+    def seconds(phase: str, units: int, nbytes: int) -> float:
+        cost = costs[phase]
         if cost is None:
             return 0.0
-        flops = self._job.workload.flops(self._job.params, units) / units
-        return cost.seconds(units, nbytes / units, flops)
+        flops = workload.flops(params, units) / units
+        modelled = cost.seconds(units, nbytes / units, flops)
+        if phase == "compute":
+            modelled /= parts
+        is_stalled = config.stalls > 0 and chances[phase].random() < config.stalls
+        return modelled * STALL_FACTOR if is_stalled else modelled
+
+    return seconds
 
 
 class EmulatedGpu(Accelerator):
@@ -87,13 +66,9 @@ class EmulatedGpu(Accelerator):
 
     def __init__(self, info: DeviceInfo, config: DeviceConfig) -> None:
         self._config = config
-        engines, duplex = config.engines, config.duplex
-        is_real = config.clock == "real"
-        time = RealTime(engines, duplex) if is_real else VirtualTime(engines, duplex)
-        self._simulated = SimulatedRuntime(
-            config.memory_bytes() or 0, time=time, needs_warm_up=False
-        )
-        self._costs: ModelledCosts | None = None
+        kept = (RealTime if config.clock == "real" else VirtualTime)(config.engines, config.duplex)
+        memory = config.memory_bytes() or 0
+        self._simulated = SimulatedRuntime(memory, time=kept, needs_warm_up=False)
         self._late = 0
         super().__init__(info, self._simulated)
 
@@ -103,102 +78,58 @@ class EmulatedGpu(Accelerator):
 
     def prepare(self, job: DeviceJob | None) -> None:
         super().prepare(None)
-        self._costs = None
         if job is not None:
-            self._begin(job, is_host_instant=True)
+            self._simulated.restart(modelled_costs(self._config, job), is_host_instant=True)
             super().prepare(job)
 
     def prepare_iterations(self, job: IterativeJob) -> StageExecutor:
         """Make the kernels of all stages, which have equal parts of an iteration's time."""
         self.prepare(None)
-        stages = job.workload.iteration(job.job.params)
-        self._begin(job.job, is_host_instant=False, parts=max(1, len(stages)))
+        parts = max(1, len(job.workload.iteration(job.job.params)))
+        costs = modelled_costs(self._config, job.job, parts)
+        self._simulated.restart(costs, is_host_instant=False)
         return self._stages(job)
-
-    def _begin(self, job: DeviceJob, is_host_instant: bool, parts: int = 1) -> None:
-        """Begin the time of a job, each of whose kernels computes one of `parts` of its units."""
-        self._costs = ModelledCosts(self._config, job)
-        numbers = {phase: itertools.count() for phase in ("h2d", "compute", "d2h")}
-
-        def seconds(phase: str, units: int, nbytes: int) -> float:
-            assert self._costs is not None
-            modelled = self._costs.seconds(phase, next(numbers[phase]), units, nbytes)
-            return modelled / parts if phase == "compute" else modelled
-
-        self._simulated.restart(seconds, is_host_instant)
 
     def wait(self, chunk: Chunk) -> ChunkTimes:
         times = super().wait(chunk)
-        assert self._costs is not None
         before, self._late = self._late, self._simulated.time.late
         return msgspec.structs.replace(times, late=self._late - before)
 
 
-# ---- cores, which have no link: computations take modelled time
+class ModelledClock(CoreClock):
+    """A core's, on which computations take modelled time: computed, or real by sleeping.
 
-
-class _ModelledCoreClock(CoreClock):
-    def __init__(self, config: DeviceConfig) -> None:
-        super().__init__(has_own_core=False)
-        self._config = config
-        self._costs: ModelledCosts | None = None
-        self._parts = 1
-
-    def begin(self, job: DeviceJob | None, parts: int = 1) -> None:
-        self._costs = None if job is None else ModelledCosts(self._config, job)
-        self._parts = parts
-
-    def _seconds(self, number: int, units: int) -> float:
-        assert self._costs is not None
-        return self._costs.seconds("compute", number, units) / self._parts
-
-
-class RealCoreClock(_ModelledCoreClock):
-    """A clock that sleeps until the modelled end; work that takes longer is late.
-
-    `free`: when the core is, which computes one chunk at a time, whichever job it belongs to.
+    Computed time starts at 0 with each job. Work that really takes longer is late.
     """
 
-    _last_end = 0.0
-
     def __init__(self, config: DeviceConfig, free: list[float] | None = None) -> None:
-        super().__init__(config)
+        super().__init__(has_own_core=False)
+        self._config = config
+        self._is_virtual = config.clock == "virtual"
+        self._costs: Costs | None = None
         self._free = [0.0] if free is None else free
-
-    def now(self) -> float:
-        now = time.monotonic()
-        is_back_to_back = 0 <= now - self._last_end < MAX_BACK_TO_BACK_SECONDS
-        return self._last_end if is_back_to_back else now
-
-    def end_of(self, number: int, units: int, start: float) -> tuple[float, int]:
-        end = self._free[0] = max(start, self._free[0]) + self._seconds(number, units)
-        remaining = end - time.monotonic()
-        if remaining > 0:
-            time.sleep(remaining)
-        else:
-            end = time.monotonic()
-        self._last_end = end
-        return end, int(remaining < 0)
-
-    def beside(self) -> RealCoreClock:
-        return RealCoreClock(self._config, self._free)
-
-
-class VirtualCoreClock(_ModelledCoreClock):
-    """A clock with computed time, which starts at 0 with each job."""
-
-    _now = 0.0
+        """When the core is, which computes one chunk at a time, whichever job it belongs to."""
 
     def begin(self, job: DeviceJob | None, parts: int = 1) -> None:
-        super().begin(job, parts)
-        self._now = 0.0
+        self._costs = None if job is None else modelled_costs(self._config, job, parts)
+        if self._is_virtual:
+            self._free[0] = 0.0
 
     def now(self) -> float:
-        return self._now
+        if self._is_virtual:
+            return self._free[0]
+        now = super().now()
+        is_back_to_back = 0 <= now - self._free[0] < MAX_BACK_TO_BACK_SECONDS
+        return self._free[0] if is_back_to_back else now
 
-    def end_of(self, number: int, units: int, start: float) -> tuple[float, int]:
-        self._now = start + self._seconds(number, units)
-        return self._now, 0
+    def end_of(self, units: int, start: float) -> tuple[float, int]:
+        assert self._costs is not None, "a job has begun"
+        end = max(start, self._free[0]) + self._costs("compute", units, 0)
+        remaining = 0.0 if self._is_virtual else end - time.monotonic()
+        if remaining > 0:
+            time.sleep(remaining)
+        self._free[0] = end = end if remaining >= 0 else time.monotonic()
+        return end, int(remaining < 0)
 
-    def beside(self) -> VirtualCoreClock:
-        raise InternalError("the times of a virtual clock are those of one job")
+    def beside(self) -> ModelledClock:
+        return ModelledClock(self._config, self._free)

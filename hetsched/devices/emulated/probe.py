@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -49,7 +48,7 @@ def _reserve(index: int, number: int, pool: CorePool) -> int:
 
 def _info(name: str, config: DeviceConfig, pinned: tuple[int, ...]) -> DeviceInfo:
     """Describe a device; `identity` has a hash of the costs, to keep their models apart."""
-    phases = [_comparable(cost) for cost in (config.compute, config.h2d, config.d2h)]
+    phases = config.compute, config.h2d, config.d2h
     costs = [*phases, config.engines, config.duplex, config.stalls]
     digest = hashlib.blake2b(msgspec.json.encode(costs), digest_size=4).hexdigest()
     compute = config.compute
@@ -66,14 +65,6 @@ def _info(name: str, config: DeviceConfig, pinned: tuple[int, ...]) -> DeviceInf
         clock="virtual" if virtual else "wall",
         details={} if virtual else {"processor": processor()},
     )
-
-
-def _comparable(cost: Cost | None) -> dict[str, Any] | None:
-    """Return the fields of a cost; an unused table must not change the identity of a device."""
-    if cost is None:
-        return None
-    fields = msgspec.structs.asdict(cost)
-    return fields if cost.points else {name: fields[name] for name in ("gap", "rate", "unit")}
 
 
 def _speed(compute: Cost) -> str:
