@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 
 from hetsched.device import DeviceInfo
-from hetsched.devices.cpu.device import CpuDevice, CpuKernels
-from hetsched.devices.opencl.device import OnHostMemory, OpenClRuntime
+from hetsched.devices.accelerator.on_host import on_host
+from hetsched.devices.cpu.device import CpuDevice
+from hetsched.devices.opencl.device import OpenClRuntime
 from hetsched.devices.opencl.probe import Found, devices
 from hetsched.workload import Arrays, Kernel, Variant
 
@@ -166,6 +167,4 @@ def open_runtime(info: DeviceInfo, **settings: Any) -> OpenClRuntime:
 
 
 def open_on_host_memory(info: DeviceInfo, runtime: OpenClRuntime) -> CpuDevice:
-    on_host = OnHostMemory(runtime, info)
-    kernels = CpuKernels("opencl", None, on_host, on_host.warm_up)
-    return CpuDevice(msgspec.structs.replace(info, link=False), kernels=kernels)
+    return on_host(msgspec.structs.replace(info, link=False), runtime)

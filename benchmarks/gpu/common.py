@@ -16,8 +16,8 @@ from hetsched.devices.accelerator.device import Accelerator
 from hetsched.devices.accelerator.runtime import Event, Queue, Runtime
 from hetsched.devices.accelerator.simulated import SimulatedRuntime
 from hetsched.devices.cuda.device import open_cupy
-from hetsched.devices.cuda.probe import detect
-from hetsched.errors import Unavailable
+from hetsched.devices.cuda.probe import probe
+from hetsched.devices.probe import core_pool
 
 FAKE = DeviceInfo(name="gpu0", kind="cuda", identity="simulated GPU", link=True)
 MIB = 1 << 20
@@ -53,10 +53,7 @@ def device_info(dry: bool) -> DeviceInfo:
     """Return the first GPU. Raises Unavailable."""
     if dry:
         return FAKE
-    infos, absent = detect(DeviceConfig(kind="gpu"))
-    if not infos:
-        raise Unavailable(f"no GPU to check: {absent}")
-    return infos[0]
+    return probe([(0, DeviceConfig(kind="gpu", count=1))], core_pool()).processes[0].device
 
 
 def open_runtime(dry: bool) -> Runtime:

@@ -17,8 +17,9 @@ from __future__ import annotations
 import importlib
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import msgspec
 
@@ -26,8 +27,10 @@ from hetsched.config import Config, DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.device_kinds import DEVICE_KINDS, DeviceKind, configured_kind
 from hetsched.devices.base import Device
-from hetsched.errors import ConfigError
+from hetsched.errors import ConfigError, Unavailable
 from hetsched.machine_limits import ControlGroups
+
+T = TypeVar("T")
 
 
 class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,6 +169,44 @@ def device_name(config: DeviceConfig, default: str, number: int) -> str:
     if config.name is None:
         return default
     return config.name if (config.count or 1) == 1 else f"{config.name}{number}"
+
+
+def claimed(
+    tables: Sequence[tuple[int, DeviceConfig]],
+    prefix: str,
+    offered: Callable[[DeviceConfig], Sequence[T]],
+    lack: Callable[[DeviceConfig, T | None], str],
+    process: Callable[[str, T, DeviceConfig], ProcessSpec],
+) -> Probe:
+    """Give each table the devices that it asks for, or all that earlier ones have left.
+
+    Parameters
+    ----------
+    offered : callable
+        Returns the devices of this machine that suit a table.
+    lack : callable
+        Returns why one can't be used ("": it can), or why there is none.
+    process : callable
+        Returns the process of one, given its name and table.
+    """
+    processes: list[ProcessSpec] = []
+    absent: dict[str, str] = {}
+    taken: list[T] = []
+    for _, config in tables:
+        left = [one for one in offered(config) if one not in taken]
+        for number in range(config.count or max(1, len(left))):
+            name = device_name(config, f"{prefix}{len(processes) + len(absent)}", number)
+            one = left[number] if number < len(left) else None
+            reason = lack(config, one)
+            if one is not None:
+                taken.append(one)
+            if one is not None and not reason:
+                processes.append(process(name, one, config))
+            elif config.optional:
+                absent[name] = reason
+            else:
+                raise Unavailable(f"{name}: {reason} (the config asks for it)")
+    return Probe(tuple(processes), absent)
 
 
 def open_device(spec: ProcessSpec) -> Device:

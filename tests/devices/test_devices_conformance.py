@@ -17,8 +17,9 @@ from hetsched.devices.accelerator.simulated import SimulatedRuntime, VirtualTime
 from hetsched.devices.base import Device
 from hetsched.devices.cpu.device import CpuDevice
 from hetsched.devices.cuda.device import open_cupy
-from hetsched.devices.cuda.probe import detect
+from hetsched.devices.cuda.probe import probe
 from hetsched.devices.emulated.device import open_device
+from hetsched.devices.probe import CorePool
 from hetsched.testing import DeviceSuite, RuntimeSuite
 
 CORE = msgspec.structs.replace(LINKED, h2d=None, d2h=None, memory=None)
@@ -128,10 +129,10 @@ class TestOpenClRuntime(OnOpenCl, RuntimeSuite):
 @functools.cache
 def cuda() -> Any:
     """The first GPU, or skip."""
-    infos, absent = detect(DeviceConfig(kind="gpu"))
-    if not infos:
-        pytest.skip(f"needs a GPU: {absent}")
-    return open_cupy(infos[0], "")
+    found = probe([(0, DeviceConfig(kind="gpu", count=1, optional=True))], CorePool((), 0))
+    if not found.processes:
+        pytest.skip(f"needs a GPU: {found.absent}")
+    return open_cupy(found.processes[0].device, "")
 
 
 @pytest.mark.gpu

@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 
 from hetsched.config import DeviceConfig
+from hetsched.device import DeviceInfo
 from hetsched.devices.accelerator.runtime import Fault, Memory, translated
 from hetsched.devices.base import DeviceFault, DeviceOutOfMemory
 from hetsched.devices.cuda import device as cuda
 from hetsched.devices.cuda.device import sleep_while_waiting
 from hetsched.devices.cuda.faults import NOT_READY, CudaError, classify
 from hetsched.devices.cuda.nvml import Gpu, Snapshot, snapshot
-from hetsched.devices.cuda.probe import budget, select_gpus, visible
+from hetsched.devices.cuda.probe import CONTEXT_BYTES, select_gpus, visible
 from hetsched.errors import JobFailed, Unavailable
 
 # ---- errors
@@ -87,8 +88,19 @@ WITHOUT_CUPY = "is present but CuPy isn't installed: pip install 'hetsched[cuda1
 SEEN = Snapshot((H200, T4), "580.1", 13000)
 
 
+def select(
+    machine: Snapshot, *tables: DeviceConfig, allowed: str | None = None, cupy: bool = True
+) -> tuple[list[DeviceInfo], dict[str, str]]:
+    found = select_gpus(list(enumerate(tables)), machine, allowed, cupy)
+    return [process.device for process in found.processes], found.absent
+
+
+def gpu_table(**settings: Any) -> DeviceConfig:
+    return DeviceConfig(kind="gpu", optional=True, **settings)
+
+
 def test_the_probe_describes_every_gpu() -> None:
-    infos, absent = select_gpus(DeviceConfig(kind="gpu", memory="1GiB"), SEEN, None, cupy=True)
+    infos, absent = select(SEEN, gpu_table(memory="1GiB"))
 
     assert ([info.name for info in infos], absent) == (["gpu0", "gpu1"], {})
     first = infos[0]
@@ -114,36 +126,51 @@ def test_the_probe_describes_every_gpu() -> None:
 def test_the_probe_says_in_one_line_why_a_gpu_is_absent(
     machine: Snapshot, allowed: str | None, cupy: bool, count: int | None, absent: dict[str, str]
 ) -> None:
-    config = DeviceConfig(kind="gpu", count=count)
+    assert select(machine, gpu_table(count=count), allowed=allowed, cupy=cupy)[1] == absent
 
-    assert select_gpus(config, machine, allowed, cupy)[1] == absent
+
+def test_a_gpu_that_is_not_optional_must_be_there() -> None:
+    with pytest.raises(Unavailable, match="gpu0: no driver"):
+        select(Snapshot(problem="no driver"), DeviceConfig(kind="gpu"))
 
 
 def test_a_second_table_gets_the_gpus_that_the_first_has_left() -> None:
-    one = DeviceConfig(kind="gpu", count=1)
+    one = gpu_table(count=1)
 
-    infos, _ = select_gpus(one, SEEN, None, cupy=True, taken=1)
-    none, absent = select_gpus(one, SEEN, None, cupy=True, taken=2)
+    infos, absent = select(SEEN, one, one, one)
 
-    assert [(info.name, info.identity) for info in infos] == [("gpu1", "NVIDIA T4")]
-    assert (none, absent) == ([], {"gpu2": "this machine has only 2 GPUs"})
+    assert [(info.name, info.identity) for info in infos] == [
+        ("gpu0", "NVIDIA H200"),
+        ("gpu1", "NVIDIA T4"),
+    ]
+    assert absent == {"gpu2": "this machine has only 2 GPUs"}
 
 
 def test_gpus_without_a_uuid_are_told_apart_by_their_number() -> None:
     machine = Snapshot((Gpu(0, "GRID T4", ""), Gpu(1, "GRID T4", "")), "580.1", 13000)
 
-    infos, _ = select_gpus(DeviceConfig(kind="gpu"), machine, None, cupy=True)
+    infos, _ = select(machine, gpu_table())
 
     assert [info.details["visible"] for info in infos] == ["0", "1"]
 
 
-def test_the_budget_leaves_a_reserve_and_more_for_a_desktop() -> None:
-    total = 24 * GIB
+@pytest.mark.parametrize(
+    ("free", "display", "limit", "memory"),
+    [
+        (24 * GIB, False, None, 24 * GIB - (512 << 20)),
+        (24 * GIB, True, None, 24 * GIB - int(0.1 * 24 * GIB)),
+        (24 * GIB, False, "1GiB", GIB),
+        (100, False, None, 0),
+    ],
+)
+def test_a_reserve_is_left_and_more_for_a_desktop(
+    free: int, display: bool, limit: str | None, memory: int
+) -> None:
+    gpu = Gpu(0, "T4", "GPU-a", "", free + CONTEXT_BYTES, 24 * GIB, display)
 
-    assert budget(total, total, False, None) == total - (512 << 20)
-    assert budget(total, total, True, None) == total - int(0.1 * total)
-    assert budget(total, total, False, GIB) == GIB
-    assert budget(100, total, False, None) == 0
+    (info,), _ = select(Snapshot((gpu,)), gpu_table(memory=limit))
+
+    assert info.memory == memory
 
 
 SLICES = (Gpu(0, "1g.10gb", "MIG-1111"), Gpu(0, "3g.40gb", "MIG-2222"), Gpu(1, "T4", "GPU-bbbb"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,11 @@ import pytest
 
 import hetsched
 from hetsched.config import DeviceConfig, parse
-from hetsched.device import DeviceInfo
+from hetsched.devices.accelerator.on_host import lending
 from hetsched.devices.accelerator.runtime import Fault
 from hetsched.devices.base import DeviceFault
 from hetsched.devices.opencl import probe as opencl_probe
-from hetsched.devices.opencl.device import OnHostMemory, classify
+from hetsched.devices.opencl.device import classify
 from hetsched.devices.opencl.probe import Found, probe
 from hetsched.devices.probe import CorePool
 
@@ -136,9 +135,11 @@ def test_each_code_has_its_class(code: int, opening: bool, fault: Fault) -> None
     assert classify(error, opening) is fault
 
 
-class LostQueue:
-    def finish(self) -> None:
+class LostRuntime:
+    def take_back(self, written: Any) -> None:
         raise failing(-36)
+
+    classify = staticmethod(classify)
 
 
 def failing(code: int) -> RuntimeError:
@@ -151,11 +152,9 @@ def test_on_the_hosts_memory_a_lost_context_is_a_fault_too() -> None:
     def kernel() -> None:
         raise failing(-14)
 
-    info = DeviceInfo(name="ocl0", kind="opencl", identity="")
-    on_host: Any = OnHostMemory(SimpleNamespace(queue=LostQueue), info)  # type: ignore[arg-type]
-
+    lost: Any = LostRuntime()
     with pytest.raises(DeviceFault, match="ocl0: unusable after a fault: OpenCL says -14"):
-        on_host(kernel)()
+        lending("ocl0", lost, kernel)()
 
 
 def test_each_device_is_in_one_table_only(monkeypatch: pytest.MonkeyPatch) -> None:

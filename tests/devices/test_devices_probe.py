@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from hetsched.config import Config, Cost, DeviceConfig
-from hetsched.device import DeviceInfo
 from hetsched.devices import probe
 from hetsched.devices.cpu import topology
 from hetsched.devices.cuda import probe as cuda_probe
+from hetsched.devices.cuda.nvml import Gpu, Snapshot
 from hetsched.devices.cuda.probe import driving_core, local_cores
 from hetsched.devices.probe import Probe
 from hetsched.errors import ConfigError, Unavailable
@@ -36,7 +36,7 @@ def four_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(topology, "SYSFS", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 3, 6, 7})
     allow(monkeypatch, math.inf)
-    monkeypatch.setattr(cuda_probe, "detect", lambda config, taken: ([], {"gpu0": "no driver"}))
+    monkeypatch.setattr(cuda_probe, "snapshot", lambda: Snapshot(problem="no driver"))
 
 
 def allow(monkeypatch: pytest.MonkeyPatch, quota: float) -> None:
@@ -151,29 +151,16 @@ def test_the_processor_has_a_name(tmp_path: Path) -> None:
     assert "0x41 0xd0c" in processor(tmp_path / "arm")
 
 
-def gpus(count: int) -> list[DeviceInfo]:
-    return [
-        DeviceInfo(
-            name=f"gpu{number}",
-            kind="cuda",
-            identity="x",
-            link=True,
-            details={"pci": f"00000000:0{number}:00.0", "visible": str(number)},
-        )
-        for number in range(count)
-    ]
-
-
-def test_each_gpu_is_driven_by_a_core_near_it_that_also_computes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(cuda_probe, "detect", lambda config, taken: (gpus(3), {}))
-    near = {"00000000:00:00.0": {2, 3}, "00000000:01:00.0": {2, 3}, "00000000:02:00.0": set()}
+def test_each_gpu_is_driven_by_a_core_near_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    near = {"0000:00": {2, 3}, "0000:01": {2, 3}, "0000:02": set()}
     monkeypatch.setattr(cuda_probe, "local_cores", near.__getitem__)
+    machine = Snapshot(tuple(Gpu(n, "T4", f"GPU-{n}", pci) for n, pci in enumerate(near)))
 
-    result = probed(CPU, DeviceConfig(kind="gpu"))
+    result = cuda_probe.select_gpus(
+        [(0, DeviceConfig(kind="gpu"))], machine, None, True, (2, 3, 6, 7)
+    )
 
-    assert pinned(result) == [(2,), (3,), (6,), (7,), (3,), (2,), (7,)]
+    assert pinned(result) == [(3,), (2,), (7,)]
 
 
 def test_the_cores_near_a_gpu_come_from_sysfs(tmp_path: Path) -> None:

@@ -7,14 +7,11 @@ import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-import msgspec
-
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.devices.cpu.topology import cpu_list
 from hetsched.devices.cuda.nvml import Gpu, Snapshot, snapshot
-from hetsched.devices.probe import CorePool, Probe, ProcessSpec, device_name
-from hetsched.errors import Unavailable
+from hetsched.devices.probe import CorePool, Probe, ProcessSpec, claimed
 from hetsched.units import counted, format_bytes
 
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
@@ -36,77 +33,42 @@ def reserve(total: int, display: bool) -> int:
     return max(RESERVE_BYTES, int(RESERVE_FRACTION * total))
 
 
-def budget(free: int, total: int, display: bool, limit: int | None) -> int:
-    """Return the bytes of `free` for jobs (b of Ilic & Sousa), once the context exists."""
-    usable = max(0, free - reserve(total, display))
-    return usable if limit is None else min(usable, limit)
-
-
 def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
-    """Return one process per GPU, driven by one of the unreserved cores."""
-    processes: list[ProcessSpec] = []
-    absent: dict[str, str] = {}
-    free = pool.free() if pool.is_pinned else ()
-    taken: list[int] = []
-    for _, config in tables:
-        infos, missing = detect(config, len(processes) + len(absent))
-        if missing and not config.optional:
-            reasons = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
-            raise Unavailable(f"{reasons} (the config asks for it without optional = true)")
-        absent.update(missing)
-        for info in infos:
-            cores = driving_core(free, local_cores(info.details.get("pci", "")), taken)
-            taken += cores
-            processes.append(_process(info, config, cores))
-    return Probe(tuple(processes), absent)
+    """Return one process per GPU, driven by one of the unreserved cores.
 
-
-def _process(info: DeviceInfo, config: DeviceConfig, cores: tuple[int, ...]) -> ProcessSpec:
-    """Return the process of a GPU, to which only that GPU is visible."""
-    env = {
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": info.details["visible"],
-    }
-    info = msgspec.structs.replace(info, cores=cores)
-    return ProcessSpec(package="hetsched.devices.cuda", device=info, config=config, env=env)
-
-
-def detect(config: DeviceConfig, taken: int = 0) -> tuple[list[DeviceInfo], dict[str, str]]:
-    """Return the GPUs that `config` asks for, and name -> reason for missing ones.
-
-    `taken`: how many other tables have. Takes as long as NVML: tens of milliseconds with a driver,
-    one without.
+    Takes as long as NVML: tens of milliseconds with a driver, one without.
     """
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return select_gpus(config, snapshot(), allowed, has_cupy(), taken)
-
-
-def has_cupy() -> bool:
-    return importlib.util.find_spec("cupy") is not None
+    has_cupy = importlib.util.find_spec("cupy") is not None
+    cores = pool.free() if pool.is_pinned else ()
+    return select_gpus(tables, snapshot(), allowed, has_cupy, cores)
 
 
 def select_gpus(
-    config: DeviceConfig, machine: Snapshot, allowed: str | None, cupy: bool, taken: int = 0
-) -> tuple[list[DeviceInfo], dict[str, str]]:
-    """Return the GPUs of `machine` that `config` asks for.
+    tables: Sequence[tuple[int, DeviceConfig]],
+    machine: Snapshot,
+    allowed: str | None,
+    has_cupy: bool,
+    cores: Sequence[int] = (),
+) -> Probe:
+    """Return the GPUs of `machine` that the tables ask for. `allowed`: CUDA_VISIBLE_DEVICES."""
+    gpus, taken = visible(machine.gpus, allowed), list[int]()
 
-    `allowed`: CUDA_VISIBLE_DEVICES; `taken`: as in `detect`.
-    """
-    if machine.problem:
-        return [], {device_name(config, f"gpu{taken}", 0): machine.problem}
-    gpus = visible(machine.gpus, allowed)
-    if not gpus:
-        hidden = f"CUDA_VISIBLE_DEVICES={allowed!r} hides every GPU"
-        return [], {device_name(config, f"gpu{taken}", 0): hidden}
-    infos, absent = [], {}
-    for number in range(config.count or max(1, len(gpus) - taken)):
-        name = device_name(config, f"gpu{taken + number}", number)
-        reason = _reason(gpus, taken + number, cupy, machine.cuda)
-        if reason:
-            absent[name] = reason
-        else:
-            infos.append(_info(name, gpus[taken + number], machine, config.memory_bytes()))
-    return infos, absent
+    def lack(config: DeviceConfig, gpu: Gpu | None) -> str:
+        if gpu is not None:
+            return _reason(gpu, has_cupy, machine.cuda)
+        if not gpus:
+            return machine.problem or f"CUDA_VISIBLE_DEVICES={allowed!r} hides every GPU"
+        return f"this machine has only {counted(len(gpus), 'GPU')}"
+
+    def process(name: str, gpu: Gpu, config: DeviceConfig) -> ProcessSpec:
+        own = driving_core(cores, local_cores(gpu.pci), taken)
+        taken.extend(own)
+        info = _info(name, gpu, machine, config.memory_bytes(), own)
+        env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpu.selector}
+        return ProcessSpec(package="hetsched.devices.cuda", device=info, config=config, env=env)
+
+    return claimed(tables, "gpu", lambda config: gpus, lack, process)
 
 
 def visible(gpus: tuple[Gpu, ...], allowed: str | None) -> list[Gpu]:
@@ -130,39 +92,33 @@ def _named(gpus: tuple[Gpu, ...], token: str) -> Gpu | None:
     return matches[0] if len(matches) == 1 else None
 
 
-def _reason(gpus: list[Gpu], number: int, cupy: bool, cuda: int) -> str:
-    """Return the reason why GPU `number` can't be used, or ""."""
-    if number >= len(gpus):
-        return f"this machine has only {counted(len(gpus), 'GPU')}"
-    if gpus[number].lost:
-        return f"{gpus[number].name} is lost or needs a reset: ask the machine's administrator"
-    if gpus[number].mig:
-        return f"{gpus[number].name} has MIG on but no instance: create one, or turn MIG off"
-    if not cupy:
+def _reason(gpu: Gpu, has_cupy: bool, cuda: int) -> str:
+    """Return the reason why a GPU can't be used, or ""."""
+    if gpu.lost:
+        return f"{gpu.name} is lost or needs a reset: ask the machine's administrator"
+    if gpu.mig:
+        return f"{gpu.name} has MIG on but no instance: create one, or turn MIG off"
+    if not has_cupy:
         extra = "cuda13" if cuda >= 13000 else "cuda12"
-        name = gpus[number].name
-        return f"{name} is present but CuPy isn't installed: pip install 'hetsched[{extra}]'"
+        return f"{gpu.name} is present but CuPy isn't installed: pip install 'hetsched[{extra}]'"
     return ""
 
 
-def _cuda_version(number: int) -> str:
-    """Format 12090 as "12.9"; 0, which means unknown, as ""."""
-    return f"{number // 1000}.{number % 1000 // 10}" if number else ""
-
-
-def _info(name: str, gpu: Gpu, machine: Snapshot, limit: int | None) -> DeviceInfo:
+def _info(
+    name: str, gpu: Gpu, machine: Snapshot, limit: int | None, cores: tuple[int, ...]
+) -> DeviceInfo:
     details = {
         "visible": gpu.selector,
         "pci": gpu.pci,
         "driver": machine.driver,
-        "cuda": _cuda_version(machine.cuda),
+        "cuda": f"{machine.cuda // 1000}.{machine.cuda % 1000 // 10}" if machine.cuda else "",
         "display": "active" if gpu.display else "",
         "memory": format_bytes(gpu.memory_total) if gpu.memory_total else "",
     }
     memory = limit
     if gpu.memory_free is not None and gpu.memory_total is not None:
-        free = max(0, gpu.memory_free - CONTEXT_BYTES)
-        memory = budget(free, gpu.memory_total, gpu.display, limit)
+        usable = gpu.memory_free - CONTEXT_BYTES - reserve(gpu.memory_total, gpu.display)
+        memory = min(size for size in (max(0, usable), limit) if size is not None)
     return DeviceInfo(
         name=name,
         kind="cuda",
@@ -170,6 +126,7 @@ def _info(name: str, gpu: Gpu, machine: Snapshot, limit: int | None) -> DeviceIn
         link=True,
         memory=memory,
         engines=2,
+        cores=cores,
         details={key: value for key, value in details.items() if value},
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import importlib
 import os
 import time
@@ -16,14 +16,10 @@ import numpy as np
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.devices.accelerator.device import Accelerator
+from hetsched.devices.accelerator.on_host import on_host
 from hetsched.devices.accelerator.runtime import Copy, DeviceFacts, Fault, Memory, translated
-from hetsched.devices.base import Device, DeviceFault, DeviceJob
-from hetsched.devices.cpu.device import CpuDevice, CpuKernels
-from hetsched.devices.cpu.stages import CoreClock
-from hetsched.errors import DataError
+from hetsched.devices.base import Device, DeviceFault
 from hetsched.paths import cache_dir
-from hetsched.workload import Kernel
-from hetsched.workload.protocol import KernelArrays
 
 RESERVE_FRACTION = 0.05
 """Of the memory, for the runtime and other processes: OpenCL can't tell what is free."""
@@ -37,8 +33,6 @@ illegal access."""
 def open_device(info: DeviceInfo, config: DeviceConfig) -> Device:
     """Open the device that `probe` found; called in its own process.
 
-    One that works on the host's memory has no link, and is a core with other kernels.
-
     Raises
     ------
     Unavailable
@@ -46,93 +40,13 @@ def open_device(info: DeviceInfo, config: DeviceConfig) -> Device:
     os.environ.setdefault("POCL_CACHE_DIR", str(cache_dir() / "pocl"))
     with translated(info.name, lambda error: classify(error, opening=True)):
         cl = importlib.import_module("pyopencl")
-        warnings.simplefilter(
-            "ignore", cl.CompilerWarning
-        )  # Intel's compiler always says something
+        warnings.simplefilter("ignore", cl.CompilerWarning)  # Intel's always says something
         platform, number = int(info.details["platform"]), int(info.details["number"])
         device = cl.get_platforms()[platform].get_devices()[number]
         runtime = OpenClRuntime(cl, device, config.engines)
     if info.link:
         return Accelerator(info, runtime, config.memory_bytes())
-    on_host = OnHostMemory(runtime, info)
-    kernels = CpuKernels("opencl", None, on_host, on_host.warm_up)
-    return CpuDevice(info, CoreClock(has_own_core=False), kernels)  # it waits for the device
-
-
-class OnHostMemory:
-    """Lets kernels of OpenCL work on NumPy's arrays, where device and host share memory.
-
-    Each call has buffers of its own: when one is made the device sees what the host has written,
-    and once it is mapped the host sees what the device has. Nothing is copied where arrays begin
-    at a page and end at a cache line; drivers copy others.
-    """
-
-    def __init__(self, runtime: OpenClRuntime, info: DeviceInfo) -> None:
-        self._runtime, self._name = runtime, info.name
-        self._queue = runtime.queue()
-
-    def __call__(self, kernel: Callable[..., None]) -> Callable[..., None]:
-        """Return the kernel of a chunk, or of a stage, for NumPy's arrays."""
-
-        def on_host(*arguments: Any) -> None:
-            buffers: dict[tuple[int, int], Any] = {}
-            written: list[np.ndarray] = []
-            try:
-                with translated(self._name, classify):
-                    lent = list(arguments)
-                    for number, argument in enumerate(arguments):
-                        if isinstance(argument, KernelArrays):
-                            written = list(argument.values())  # outputs come last
-                            lent[number] = KernelArrays(
-                                {name: self._lent(a, buffers) for name, a in argument.items()}
-                            )
-                    kernel(*lent)
-                    for host in written:
-                        self._map(buffers[_place(host)])
-                    self._queue.finish()
-            except BaseException:
-                # Nothing may still use memory that the caller frees; the first error counts.
-                with contextlib.suppress(Exception):
-                    self._queue.finish()
-                raise
-
-        on_host.units_per_call = getattr(kernel, "units_per_call", 0)  # type: ignore[attr-defined]
-        on_host.takes_range = getattr(kernel, "takes_range", False)  # type: ignore[attr-defined]
-        return on_host
-
-    def warm_up(self, kernel: Kernel, job: DeviceJob) -> None:
-        """Have a kernel compile, which it does when first called: here for a unit of zeros."""
-        specs = job.workload.arrays(job.params)
-        inputs, outputs = (
-            KernelArrays({spec.name: np.zeros(spec.shape(1), spec.dtype) for spec in chosen})
-            for chosen in (
-                [spec for spec in specs if spec.is_input],
-                [spec for spec in specs if spec.is_output],
-            )
-        )
-        with contextlib.suppress(DataError):  # about zeros, which the job may not have
-            kernel(inputs, outputs)
-
-    def _lent(self, host: np.ndarray, buffers: dict[tuple[int, int], Any]) -> Any:
-        """Return the device's array in the memory of `host`, with one buffer for equal parts."""
-        key = _place(host)
-        if key not in buffers:
-            flags = self._runtime.cl.mem_flags
-            access = flags.READ_WRITE if host.flags.writeable else flags.READ_ONLY
-            buffers[key] = self._runtime.cl.Buffer(
-                self._runtime.context, access | flags.USE_HOST_PTR, hostbuf=host
-            )
-        return self._runtime.arrays.Array(
-            self._queue.queue, host.shape, host.dtype, data=buffers[key]
-        )
-
-    def _map(self, buffer: Any) -> None:
-        """Wait until the host sees what is in the buffer."""
-        flags = self._runtime.cl.map_flags
-        mapped, _ = self._runtime.cl.enqueue_map_buffer(
-            self._queue.queue, buffer, flags.READ, 0, (buffer.size,), np.uint8
-        )
-        mapped.base.release()
+    return on_host(info, runtime)
 
 
 class OpenClRuntime:
@@ -189,6 +103,29 @@ class OpenClRuntime:
     def synchronize(self) -> None:
         for queue in self._queues:
             queue.finish()
+
+    def lend(self, host: np.ndarray) -> Any:
+        """Nothing is copied where arrays begin at a page and end at a cache line; drivers copy
+        others, and what the host has written is seen by a new buffer only."""
+        flags = self.cl.mem_flags
+        access = flags.READ_WRITE if host.flags.writeable else flags.READ_ONLY
+        buffer = self.cl.Buffer(self.context, access | flags.USE_HOST_PTR, hostbuf=host)
+        return self.arrays.Array(self._own_queue, host.shape, host.dtype, data=buffer)
+
+    def take_back(self, written: Iterable[Any]) -> None:
+        queue, read = self._own_queue, self.cl.map_flags.READ
+        for array in written:
+            buffer = array.base_data
+            mapped, _ = self.cl.enqueue_map_buffer(
+                queue, buffer, read, 0, (buffer.size,), np.uint8
+            )
+            mapped.base.release()
+        queue.finish()
+
+    @functools.cached_property
+    def _own_queue(self) -> Any:
+        """Of kernels on the host's memory."""
+        return self.queue().queue
 
     def host_seconds(self) -> float:
         return time.monotonic()
@@ -289,11 +226,6 @@ class OpenClBlock:
 
     def __del__(self) -> None:
         self._runtime.used -= getattr(self, "_counted", 0)
-
-
-def _place(host: np.ndarray) -> tuple[int, int]:
-    """Return address and bytes of an array."""
-    return host.ctypes.data, host.nbytes
 
 
 def _bytes(host: np.ndarray) -> np.ndarray:

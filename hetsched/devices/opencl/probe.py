@@ -19,8 +19,7 @@ import numpy as np
 
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
-from hetsched.devices.probe import CorePool, Probe, ProcessSpec, device_name
-from hetsched.errors import Unavailable
+from hetsched.devices.probe import CorePool, Probe, ProcessSpec, claimed
 from hetsched.units import counted, format_bytes
 
 LIST_SECONDS = 60.0
@@ -44,32 +43,24 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
-    """Return one process for each device that is asked for."""
-    processes: list[ProcessSpec] = []
-    absent: dict[str, str] = {}
+    """Return one process for each device that is asked for.
+
+    Processors only where a table says so, as cores are devices already.
+    """
     found, problem = devices()
-    taken: list[Found] = []
-    for _, config in tables:
-        listed = select(found, config)
-        usable = [device for device in listed if not device.problem]
-        free = [device for device in usable if device not in taken]
-        for number in range(config.count or max(1, len(free))):
-            name = device_name(config, f"ocl{len(processes) + len(absent)}", number)
-            if number < len(free):
-                processes.append(_process(_info(name, free[number], config), config))
-                taken.append(free[number])
-                continue
-            reason = problem or _missing(found, listed, usable)
-            if config.optional:
-                absent[name] = reason
-            else:
-                raise Unavailable(f"{name}: {reason} (the config asks for it)")
-    return Probe(tuple(processes), absent)
 
+    def listed(config: DeviceConfig) -> list[Found]:
+        return [device for device in found if device.is_cpu == config.on_cpu]
 
-def select(found: Sequence[Found], config: DeviceConfig) -> list[Found]:
-    """Return the devices for a table: processors only if it says so, as cores are devices."""
-    return [device for device in found if device.is_cpu == config.on_cpu]
+    def usable(config: DeviceConfig) -> list[Found]:
+        return [device for device in listed(config) if not device.problem]
+
+    def lack(config: DeviceConfig, device: Found | None) -> str:
+        if device is not None:
+            return ""
+        return problem or _missing(found, listed(config), usable(config))
+
+    return claimed(tables, "ocl", usable, lack, _process)
 
 
 def devices() -> tuple[list[Found], str]:
@@ -100,7 +91,7 @@ def _missing(found: Sequence[Found], listed: Sequence[Found], usable: Sequence[F
     return "OpenCL shows no device"
 
 
-def _info(name: str, found: Found, config: DeviceConfig) -> DeviceInfo:
+def _process(name: str, found: Found, config: DeviceConfig) -> ProcessSpec:
     limit = config.memory_bytes()
     link = not (found.shares_memory if config.host_memory is None else config.host_memory)
     details = {
@@ -110,7 +101,7 @@ def _info(name: str, found: Found, config: DeviceConfig) -> DeviceInfo:
         "memory": format_bytes(found.memory),
         "float64": "" if found.has_float64 else "no",
     }
-    return DeviceInfo(
+    info = DeviceInfo(
         name=name,
         kind="opencl",
         identity=found.name,
@@ -119,10 +110,7 @@ def _info(name: str, found: Found, config: DeviceConfig) -> DeviceInfo:
         engines=config.engines if link else 0,
         details={key: value for key, value in details.items() if value},
     )
-
-
-def _process(info: DeviceInfo, config: DeviceConfig) -> ProcessSpec:
-    """Return the process of a device; PoCL has one thread, as the cores are devices, too."""
+    # PoCL has one thread, as the cores are devices, too.
     env = {"POCL_MAX_PTHREAD_COUNT": "1"} if config.on_cpu else {}
     return ProcessSpec(package="hetsched.devices.opencl", device=info, config=config, env=env)
 
