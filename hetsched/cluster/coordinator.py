@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from hetsched.errors import HetschedError, TryAgain
+from hetsched.errors import HetschedError, JobFailed, TryAgain
 from hetsched.models import PiecewiseLinear
 from hetsched.partition import geometric
 
@@ -34,6 +34,8 @@ IN_FLIGHT = 2
 """Parts of a host at a time; of one that nothing is known of a small one alone."""
 RUNS = 25
 """The last ones of a kind and host, which a model keeps."""
+MAX_LOSSES = 5
+"""Of hosts that were computing a part: it is what ends them."""
 KINDS = 200
 """The last ones whose speeds are kept."""
 NEAREST = 5
@@ -202,8 +204,10 @@ class Coordinator:
         self._hosts, self._models, self._kind = hosts, models, kind
         self._epoch, self._granule, self._patience = epoch, granule, patience
         self._follow = follow
-        self._free: deque[tuple[int, int]] = deque([(0, load)])
-        self._given: dict[str, list[Share]] = {}
+        self._free: deque[tuple[int, int, int]] = deque([(0, load, 0)])
+        """First unit, number, hosts lost with them."""
+        self._given: dict[str, dict[Share, int]] = {}
+        """Host -> its parts, and the hosts lost with each before."""
         self._weights: dict[str, float] = {}
         self.outcome = Outcome(load)
 
@@ -214,24 +218,21 @@ class Coordinator:
         alone_since = began
         left = outcome.load
         for host in hosts.hosts():
-            self._given[host] = []
+            self._given[host] = {}
         self._weigh()
         while left and not is_cancelled():
             self._feed()
             event = hosts.event(0.25)
             match event:
                 case Added(host):
-                    self._given.setdefault(host, [])
+                    self._given.setdefault(host, {})
                     self._weigh()
                 case Lost(host, reason):
-                    lost = self._given.pop(host, [])
-                    self._free.extendleft((share.first, share.count) for share in lost)
-                    outcome.again += sum(share.count for share in lost)
-                    outcome.work.setdefault(host, HostWork()).lost = reason
+                    self._take_back(host, reason)
                     self._weigh()
                 case Done(host, share, seconds):
                     if share in self._given.get(host, ()):
-                        self._given[host].remove(share)
+                        del self._given[host][share]
                         left -= share.count
                         work = outcome.work[host]
                         work.units += share.count
@@ -255,6 +256,20 @@ class Coordinator:
                 if work.units and not work.lost:
                     self._models.learn(self._kind, host, work.units, work.seconds)
         return outcome
+
+    def _take_back(self, host: str, reason: str) -> None:
+        """Free what a lost host had. Raises JobFailed if that has ended several."""
+        lost = self._given.pop(host, {})
+        self.outcome.work.setdefault(host, HostWork()).lost = reason
+        for share, before in lost.items():
+            if before + 1 == MAX_LOSSES:
+                last = share.first + share.count - 1
+                raise JobFailed(
+                    f"{MAX_LOSSES} hosts were lost with units {share.first} to {last}, the last"
+                    f" one {host}: {reason}"
+                )
+            self._free.appendleft((share.first, share.count, before + 1))
+            self.outcome.again += share.count
 
     def _tell(self) -> None:
         if self._follow is not None:
@@ -300,10 +315,11 @@ class Coordinator:
         for depth in range(IN_FLIGHT):
             for host, given in self._given.items():
                 if len(given) == depth and self._free and depth < self._depth(host):
-                    share = self._next(host)
-                    if share is None:
+                    part = self._next(host)
+                    if part is None:
                         continue
-                    given.append(share)
+                    share, losses = part
+                    given[share] = losses
                     work = self.outcome.work.setdefault(host, HostWork())
                     work.parts += 1
                     if math.isnan(work.first):
@@ -317,19 +333,20 @@ class Coordinator:
     def _depth(self, host: str) -> int:
         return IN_FLIGHT if self._is_measured(host) else 1
 
-    def _next(self, host: str) -> Share | None:
+    def _next(self, host: str) -> tuple[Share, int] | None:
+        """Return a part for a host, and how many were lost with it."""
         speed = self._speed(host)
         if speed <= 0 and any(self._given[other] for other in self._given if other != host):
             return None
-        rest = sum(count for _, count in self._free)
+        rest = sum(count for _, count, _ in self._free)
         part = self.outcome.load / PARTS
         wanted = max(min(part, rest / 2), part / SMALLEST)
         if not self._is_measured(host):
             wanted = part / SMALLEST
         wanted = max(1, math.ceil(wanted * speed))
         wanted = -(-wanted // self._granule) * self._granule
-        first, count = self._free.popleft()
+        first, count, losses = self._free.popleft()
         if count > wanted:
-            self._free.appendleft((first + wanted, count - wanted))
+            self._free.appendleft((first + wanted, count - wanted, losses))
             count = wanted
-        return Share(self._epoch, first, count)
+        return Share(self._epoch, first, count), losses

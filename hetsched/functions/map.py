@@ -135,15 +135,33 @@ def map(  # noqa: PLR0913 - optional keywords
     Exception
         What the function raises, with a note that names the units.
     """
-    given = None if out is None else tuple(out) if isinstance(out, tuple | list) else (out,)
     with contextlib.ExitStack() as stack:
         call = make_call(f, arrays, axis, overlap, mode, broadcast, kwargs, stack)
         call.dtype = None if dtype is None else named_dtype(dtype)
-        outputs = Outputs(call, given, None if shape is None else tuple(shape))
-        stack.callback(outputs.discard)
+        return run_call(call, out, shape, memory, devices)
+
+
+def run_call(
+    call: Call,
+    out: Any = None,
+    shape: Sequence[int] | None = None,
+    memory: int | str | None = None,
+    devices: str | Sequence[str] = (),
+) -> Any:
+    """Compute what `make_call` returned, as `map` does."""
+    outputs = make_outputs(call, out, shape)
+    try:
         _run(call, outputs, {"memory_limit": memory, "devices": devices})
         results = outputs.results()
         return results if call.is_tuple else results[0]
+    finally:
+        outputs.discard()
+
+
+def make_outputs(call: Call, out: Any, shape: Sequence[int] | None) -> Outputs:
+    """Return where the results go: `out` and `shape` are those of `map`."""
+    given = None if out is None else tuple(out) if isinstance(out, tuple | list) else (out,)
+    return Outputs(call, given, None if shape is None else tuple(shape))
 
 
 def reduce(

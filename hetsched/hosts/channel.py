@@ -7,6 +7,7 @@ long array never holds up the signs of life.
 from __future__ import annotations
 
 import contextlib
+import logging
 import select
 import socket
 import ssl
@@ -14,16 +15,27 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
+import numpy as np
 
-from hetsched.errors import ErrorRecord, HetschedError
+import hetsched
+from hetsched import errors
+from hetsched.errors import ErrorRecord
+from hetsched.store.input_files import open_regular, read_header
 
-BEAT = 1.0
-"""Seconds after which a silent end sends a sign of life."""
+log = logging.getLogger(__name__)
+
 PATIENCE = 5.0
-"""Seconds without one after which the other end counts as lost."""
+"""Seconds without a sign of life after which the other end counts as lost."""
+MIN_PATIENCE, MAX_PATIENCE = 0.5, 86_400.0
+BEATS = 5
+"""Signs of life that a silent end sends within its patience."""
+HANDSHAKE = 10.0
+"""Seconds for the connection, TLS and the first message in each direction."""
+MAX_HELLO = 1 << 16
+"""Bytes of a first message: whoever sends it isn't known yet."""
 MAX_HEADER = 64 << 20
 MAX_READ = 4 << 20
 """Bytes read at most before what waits to be written gets its turn."""
@@ -40,14 +52,16 @@ class Layout(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
-    """The first message in each direction."""
+    """The first message in each direction; `patience` is the coordinator's, for both."""
 
     version: str
     token: str = ""
-    devices: tuple[str, ...] = ()
+    patience: Annotated[float, msgspec.Meta(ge=MIN_PATIENCE, le=MAX_PATIENCE)] = PATIENCE
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
+    """The connection ends, and why."""
+
     error: ErrorRecord
 
 
@@ -174,7 +188,7 @@ class Channel:
         """Send what is queued, as far as that is possible at once, and end the thread."""
         self._is_closing = True
         self._wake()
-        if threading.current_thread() is not self._thread:
+        if self._thread.ident is not None and threading.current_thread() is not self._thread:
             self.join()
 
     def join(self) -> None:
@@ -189,10 +203,12 @@ class Channel:
         reason = "closed"
         try:
             self._serve()
-        except HetschedError as error:
-            reason = str(error)
-        except (OSError, EOFError, msgspec.MsgspecError) as error:
+        except (OSError, EOFError, msgspec.MsgspecError, errors.HetschedError) as error:
             reason = str(error) or type(error).__name__
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            log.exception("a connection ends")
+            self._say(Refused(errors.to_record(error)))
         finally:
             for each in (self._socket, self._waker, self._woken):
                 with contextlib.suppress(OSError):
@@ -200,17 +216,23 @@ class Channel:
             self._out.clear()
             self._receiver.lost(reason)
 
+    def _say(self, message: Refused) -> None:
+        """Tell the other end why this one ends, if that is possible at once."""
+        if not self._out:
+            with contextlib.suppress(OSError):
+                self.send(message)
+                self._write()
+
     def _serve(self) -> None:
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)
         incoming = self._messages()
         into = next(incoming)
         heard = said = time.monotonic()
+        beat = self._patience / BEATS
         while True:
             now = time.monotonic()
-            if now - heard > self._patience:
-                raise EOFError(f"no sign of life for {self._patience:g} s")
-            if now - said > BEAT and not self._out:
+            if now - said > beat and not self._out:
                 self.send(Beat())
             wrote = self._write()
             if wrote:
@@ -225,9 +247,11 @@ class Channel:
                     into = next(incoming)
             if read:
                 heard = now
+            elif now - heard > self._patience:
+                raise EOFError(f"no sign of life for {self._patience:g} s")
             elif not wrote:
                 poll.register(self._socket, select.POLLIN | (select.POLLOUT if self._out else 0))
-                poll.poll(min(BEAT, self._patience) * 250)
+                poll.poll(beat * 250)
                 with contextlib.suppress(BlockingIOError):
                     self._woken.recv(4096)
 
@@ -266,27 +290,113 @@ class Channel:
             header = bytearray(size)
             yield memoryview(header)
             message = _decode(header)
+            if isinstance(message, Refused):
+                raise errors.from_record(message.error)
             if not isinstance(message, Beat):
                 yield from self._receiver.buffers(message)
                 self._receiver.take(message)
             yield memoryview(b"")  # nothing to fill: the next message
 
 
-def connect(
-    address: tuple[str, int], context: ssl.SSLContext | None, seconds: float
+def send_now(connection: socket.socket, message: Any) -> None:
+    """Send a message, within the connection's own timeout."""
+    header = _encode(message)
+    connection.sendall(len(header).to_bytes(4, "big") + header)
+
+
+def receive_now(connection: socket.socket, seconds: float) -> Any:
+    """Receive a short message without bytes behind it, all within `seconds`.
+
+    Raises OSError, EOFError or MsgspecError.
+    """
+    until = time.monotonic() + seconds
+
+    def receive(size: int) -> bytearray:
+        data = bytearray(size)
+        rest = memoryview(data)
+        while rest.nbytes:
+            connection.settimeout(max(until - time.monotonic(), 1e-3))
+            count = connection.recv_into(rest)
+            if not count:
+                raise EOFError("the other end has closed the connection")
+            rest = rest[count:]
+        return data
+
+    size = int.from_bytes(receive(4), "big")
+    if size > MAX_HELLO:
+        raise EOFError(f"a first message of {size} bytes: not one of hetsched's")
+    return _decode(receive(size))
+
+
+def greet(
+    name: str,
+    address: tuple[str, int],
+    token: str,
+    context: ssl.SSLContext | None,
+    patience: float,
 ) -> socket.socket:
-    """Open a connection, with TLS if `context` is given. Raises OSError."""
-    connection = socket.create_connection(address, seconds)
+    """Connect to a host, with TLS if `context` is given. The socket is blocking.
+
+    Raises Unavailable, NotPermitted or ProtocolError.
+    """
     try:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if context is not None:
-            connection = context.wrap_socket(connection)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+        connection = socket.create_connection(address, HANDSHAKE)
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if context is not None:
+                connection = context.wrap_socket(connection)
+            send_now(connection, Hello(hetsched.__version__, token, patience))
+            answer = receive_now(connection, HANDSHAKE)
+            if isinstance(answer, Refused):
+                raise errors.from_record(answer.error)
+            if not isinstance(answer, Hello):
+                raise EOFError(f"answers with {type(answer).__name__}")
+            return connection
+        except BaseException:
+            connection.close()
+            raise
+    except ssl.SSLError as error:
+        raise errors.NotPermitted(f"{name}: TLS refused: {error.reason or error}") from None
+    except (OSError, EOFError, msgspec.MsgspecError) as error:
+        raise errors.Unavailable(f"{name}: {error}") from None
 
 
 def bytes_of(array: Any) -> memoryview:
     """Return the bytes of a C-contiguous array, for reading or writing."""
     return memoryview(array.reshape(-1).view("uint8"))
+
+
+def read_rows(layout: Layout) -> np.ndarray:
+    """Read rows of a file, which may have changed since: mapped, a shortened one would be fatal.
+
+    Raises DataError, InputMissing or IOFailure.
+    """
+    path, rows = layout.path, np.empty(layout.shape, layout.dtype)
+    with open(open_regular(path, "a .npy file"), "rb") as file:
+        header = read_header(path, file.fileno())
+        is_same = header.dtype == rows.dtype.str and header.shape[1:] == rows.shape[1:]
+        if not is_same or header.order != "C" or header.shape[0] < layout.first + len(rows):
+            raise errors.DataError(f"{path}: isn't the coordinator's file, or has changed")
+        try:
+            file.seek(header.offset + layout.first * (rows.nbytes // len(rows)))
+            if file.readinto(bytes_of(rows)) < rows.nbytes:
+                raise errors.DataError(f"{path}: has been shortened meanwhile")
+        except OSError as error:
+            raise errors.IOFailure(f"{path}: {error.strerror}") from None
+    return rows
+
+
+def write_rows(path: str, first: int, rows: np.ndarray) -> None:
+    """Write rows to a .npy file. Raises DataError, InputMissing or IOFailure."""
+    with open(open_regular(path, "a .npy file"), "rb") as file:
+        header = read_header(path, file.fileno())
+    if header.dtype != rows.dtype.str or header.shape[1:] != rows.shape[1:]:
+        raise errors.DataError(
+            f"{path}: holds {header.dtype} {header.shape}, results are {rows.dtype} {rows.shape}"
+        )
+    try:
+        with open(path, "r+b") as file:
+            file.seek(header.offset + first * (rows.nbytes // len(rows)))
+            file.write(bytes_of(rows))
+    except OSError as error:
+        raise errors.IOFailure(f"{path}: {error.strerror}") from None

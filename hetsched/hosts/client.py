@@ -4,31 +4,37 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from hetsched import errors, paths
 from hetsched.client.client import plain_value
+from hetsched.client.job import check_process
 from hetsched.cluster.coordinator import Coordinator, HostModels, Outcome
+from hetsched.functions.call import Call
 from hetsched.functions.files import OutputFile, is_path
-from hetsched.functions.map import make_call
+from hetsched.functions.identity import function_name
+from hetsched.functions.map import Outputs, make_call, make_outputs, named_dtype
 from hetsched.functions.named import find_function
 from hetsched.functions.twins import undecorated
-from hetsched.hosts.channel import PATIENCE, Mapped
-from hetsched.hosts.tcp import ClusterSpec, TcpHosts
+from hetsched.functions.workload import Layout as UnitLayout
+from hetsched.hosts.channel import MAX_PATIENCE, MIN_PATIENCE, PATIENCE, Mapped
+from hetsched.hosts.tcp import ClusterSpec, Rows, TcpHosts
 from hetsched.text import columns, number
-from hetsched.units import counted
-from hetsched.workload import find
+from hetsched.units import counted, quoted
+from hetsched.workload import ArraySpec, find
 from hetsched.workload.iterative import Iterative
 from hetsched.workload.protocol import sizes_as_text
 
 Follow = Callable[[Outcome], object] | None
+CASTING: Any = "same_kind"
 
 
 class ClusterJob(Future[Any]):
@@ -58,6 +64,10 @@ class ClusterClient:
         self._hosts, self._models = hosts, models or HostModels()
         self._epochs = itertools.count(1)
         self._pool = ThreadPoolExecutor(1, "hetsched-cluster")
+        self._jobs: set[ClusterJob] = set()
+        self._lock = threading.Lock()
+        self._is_open = True
+        self._pid = os.getpid()
 
     def __enter__(self) -> ClusterClient:
         return self
@@ -66,8 +76,14 @@ class ClusterClient:
         self.close()
 
     def close(self) -> None:
-        """End the connections to the hosts; jobs that wait are cancelled."""
-        self._pool.shutdown(cancel_futures=True)
+        """Cancel the jobs that haven't ended, and end the connections to the hosts."""
+        if os.getpid() != self._pid:
+            return  # they are the parent's
+        with self._lock:
+            self._is_open, jobs = False, list(self._jobs)
+        for job in jobs:
+            job.cancel()
+        self._pool.shutdown()
         self._hosts.close()
 
     def hosts(self) -> Sequence[str]:
@@ -106,29 +122,33 @@ class ClusterClient:
         ------
         UsageError, DataError, InputMissing, CantCreate
         """
+        check_process(self._pid)
         options = {"devices": devices, "memory_limit": memory_limit, "verify": verify}
-        spec, files = self._spec(workload, arrays, out, force, seed, params)
+        spec, results = self._spec(workload, arrays, out, force, seed, params)
         spec.options = {name: value for name, value in options.items() if value}
-        job = ClusterJob()
-        self._pool.submit(self._run, job, spec, files, follow)
-        return job
+        return self._start(spec, results, follow)
 
-    def map(
+    def map(  # noqa: PLR0913 - optional keywords
         self,
         f: Callable[..., Any] | str,
         *arrays: Any,
         axis: int = 0,
         overlap: int = 0,
         mode: str = "reflect",
+        out: Any = None,
         dtype: Any = None,
+        shape: Sequence[int] | None = None,
         broadcast: int | Iterable[int] = (),
+        memory: int | str | None = None,
+        devices: str | Sequence[str] = (),
         follow: Follow = None,
         **kwargs: Any,
     ) -> Any:
         """Apply a function to blocks of arrays over all hosts, as `hetsched.map` on one.
 
         Each host imports the function by its name, ``module:qualname`` if `f` is a str: a closure,
-        a lambda or one of a script's own file won't do. `follow` is as in `submit`.
+        a lambda or one of a script's own file won't do. `follow` is as in `submit`; `memory` and
+        `devices` are those of each host.
 
         Raises
         ------
@@ -136,35 +156,53 @@ class ClusterClient:
         HetschedError
             What the function raised on a host, with the host and the units.
         """
+        check_process(self._pid)
         with contextlib.ExitStack() as stack:
             name = f if isinstance(f, str) else _reference(f)
             f = find_function(f) if isinstance(f, str) else f
             call = make_call(f, arrays, axis, overlap, mode, broadcast, kwargs, stack)
+            call.dtype = None if dtype is None else named_dtype(dtype)
             if not call.load:
                 raise errors.DataError("the arrays have no units: there is nothing to compute")
+            outputs = make_outputs(call, out, shape)
+            results = _MapResults(call, outputs)
             positions = list(enumerate(call.positions))
+            options = {"memory": memory, "devices": devices}
             spec = ClusterSpec(
                 epoch=next(self._epochs),
                 workload=name,
                 params={key: plain_value(key, value) for key, value in kwargs.items()},
-                options={},
+                options={key: value for key, value in options.items() if value},
                 load=call.load,
                 split={str(i): call.split[at] for i, (is_split, at) in positions if is_split},
                 whole={str(i): call.whole[at] for i, (is_split, at) in positions if not is_split},
-                paths={},
-                call=Mapped(call.axis, overlap, None if dtype is None else str(np.dtype(dtype))),
+                store=results.store,
+                call=Mapped(call.axis, overlap, None if dtype is None else str(call.dtype)),
                 block=call.with_overlap,
+                granule=outputs.granule,
             )
-            job = ClusterJob()
-            self._pool.submit(self._run, job, spec, {}, follow).result()
-            named = job.result()
-            results = list(named.values()) if isinstance(named, dict) else [named]
-            joined = [np.moveaxis(result, 0, call.axis) for result in results]
-            return tuple(joined) if isinstance(named, dict) else joined[0]
+            job = self._start(spec, results, follow)
+            try:
+                return job.result()
+            except BaseException:  # such as Ctrl-C
+                job.cancel()
+                raise
+
+    def _start(self, spec: ClusterSpec, results: _Results, follow: Follow) -> ClusterJob:
+        job = ClusterJob()
+        job.add_done_callback(lambda _: results.discard())
+        with self._lock:
+            if not self._is_open:
+                results.discard()
+                raise errors.UsageError("this client is closed; create another one")
+            self._jobs.add(job)
+            self._pool.submit(self._run, job, spec, results, follow)
+        job.add_done_callback(self._jobs.discard)
+        return job
 
     def _spec(
         self, workload: str, arrays: Any, out: Any, force: bool, seed: int, params: dict[str, Any]
-    ) -> tuple[ClusterSpec, dict[str, OutputFile]]:
+    ) -> tuple[ClusterSpec, _JobResults]:
         plug_in = find(workload)
         params = {name: plain_value(name, value) for name, value in params.items()}
         if isinstance(plug_in, Iterative):
@@ -183,8 +221,10 @@ class ClusterClient:
         paths: dict[str, Path] = {}
         for name, value in given.items():
             if is_path(value):
-                paths[name] = Path(value).resolve()
-                inputs[name] = _open(paths[name])
+                path = Path(value).resolve()
+                inputs[name] = _open(path)
+                if inputs[name].flags.c_contiguous:  # rows of others aren't together in the file
+                    paths[name] = path
             else:
                 inputs[name] = np.asarray(value)
         params = dict(sizes_as_text(plug_in, params))
@@ -197,7 +237,8 @@ class ClusterClient:
                     continue
                 inputs[spec.name] = np.empty(spec.shape(load), spec.dtype)
                 plug_in.generate(p, seed, spec.name, 0, inputs[spec.name])
-        outputs, targets, files = self._outputs(plug_in, p, load, out, force, inputs)
+        outs = [spec for spec in specs.values() if spec.is_output]
+        results = _JobResults(outs, load, out, force, inputs)
         return (
             ClusterSpec(
                 epoch=next(self._epochs),
@@ -207,25 +248,93 @@ class ClusterClient:
                 load=load,
                 split={n: a for n, a in inputs.items() if not specs[n].is_whole},
                 whole={n: a for n, a in inputs.items() if specs[n].is_whole},
-                paths=paths,
-                outputs=outputs,
-                targets=targets,
-                out_paths={n: file.hidden for n, file in files.items()},
+                store=results.store,
+                paths={n: path for n, path in paths.items() if not specs[n].is_whole},
+                out_paths={n: file.hidden for n, file in results.files.items()},
             ),
-            files,
+            results,
         )
 
-    def _outputs(
-        self,
-        plug_in: Any,
-        p: Any,
-        load: int,
-        out: Any,
-        force: bool,
-        inputs: Mapping[str, np.ndarray],
-    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, OutputFile]]:
-        """Return where results arrive, the caller's own arrays, and files."""
-        specs = [spec for spec in plug_in.arrays(p) if spec.is_output]
+    def _run(self, job: ClusterJob, spec: ClusterSpec, results: _Results, follow: Follow) -> None:
+        if not job.set_running_or_notify_cancel():
+            return
+        try:
+            kind = f"{spec.workload} {sorted(spec.params.items())}" + "".join(
+                f" {n}{a.shape[1:]}{a.dtype}" for n, a in sorted(spec.split.items())
+            )
+            self._hosts.begin(spec)
+            coordinator = Coordinator(
+                self._hosts, self._models, kind, spec.load, spec.epoch,
+                granule=spec.granule, follow=follow,
+            )  # fmt: skip
+            try:
+                coordinator.run(job._is_cancelled.is_set)
+            finally:
+                self._hosts.forget()
+                job.outcome = coordinator.outcome
+                self._models.save()
+            if job._is_cancelled.is_set():
+                raise errors.Cancelled("the job was cancelled")
+            job.set_result(results.finish())
+        except BaseException as error:
+            job.set_exception(error)
+
+
+class _Results(Protocol):
+    """Where the results of a job go."""
+
+    def store(self, first: int, count: int, rows: Rows) -> None:
+        """Take the results of some units. Raises DataError."""
+
+    def finish(self) -> Any:
+        """Return what the job returns, once all units are done."""
+
+    def discard(self) -> None:
+        """Remove files that haven't been completed."""
+
+
+class _MapResults:
+    """Results of a function: what they look like is known when the first ones come."""
+
+    def __init__(self, call: Call, outputs: Outputs) -> None:
+        self._call, self._outputs = call, outputs
+        self._layouts: tuple[UnitLayout, ...] | None = None
+
+    def store(self, first: int, count: int, rows: Rows) -> None:
+        call, values = self._call, [rows[name] for name in sorted(rows, key=_number)]
+        layouts = tuple(UnitLayout(value.shape[1:], str(value.dtype)) for value in values)
+        if self._layouts is None:
+            self._layouts, call.is_tuple = layouts, "" not in rows
+            self._outputs.allocate(layouts)
+        if layouts != self._layouts or any(len(value) != count for value in values):
+            raise errors.DataError(
+                f"{function_name(call.f)} returned {_described(layouts)} for units {first} to"
+                f" {first + count - 1}, for others {_described(self._layouts)}"
+            )
+        call.write(values, [y[first : first + count] for y in call.outputs])
+
+    def finish(self) -> Any:
+        results = self._outputs.results()
+        return results if self._call.is_tuple else results[0]
+
+    def discard(self) -> None:
+        self._outputs.discard()
+
+
+def _number(name: str) -> int:
+    return int(name.removeprefix("y") or 0)
+
+
+def _described(layouts: Sequence[UnitLayout]) -> str:
+    return ", ".join(f"{each.dtype} {each.shape}" for each in layouts)
+
+
+class _JobResults:
+    """Results of a workload: `out` and `force` are those of `ClusterClient.submit`."""
+
+    def __init__(
+        self, specs: Sequence[ArraySpec], load: int, out: Any, force: bool, inputs: Rows
+    ) -> None:
         # A job with one output has it without a name.
         names = {s.name: s.name if len(specs) > 1 else "" for s in specs}
         given = out if isinstance(out, Mapping) else {} if out is None else {specs[0].name: out}
@@ -233,71 +342,67 @@ class ClusterClient:
             raise errors.UsageError(f"out: there are several, {', '.join(names)}: name them")
         if "" in given and len(specs) == 1:
             given = {specs[0].name: given[""]}
-        outputs: dict[str, np.ndarray] = {}
-        targets: dict[str, np.ndarray] = {}
-        files: dict[str, OutputFile] = {}
-        for name, value in given.items():
-            spec = next((s for s in specs if s.name == name), None)
-            if spec is None:
+        for name in given:
+            if name not in names:
                 raise errors.UsageError(f"out: there is no output {name!r:.50}")
-            if is_path(value):
-                file = OutputFile(value, force)
-                if file.path.suffix != ".npy":
-                    raise errors.UsageError(f"out: {file.path}: results of hosts go to .npy files")
-                outputs[names[name]] = file.create(spec.shape(load), np.dtype(spec.dtype), 0, 1)
-                files[names[name]] = file
-                continue
-            target, shape = _target(value), spec.shape(load)
-            if target.shape != shape or not np.can_cast(spec.dtype, target.dtype, "same_kind"):
-                raise errors.DataError(
-                    f"out: {target.shape} {target.dtype}, but the result is {shape} {spec.dtype}"
-                )
-            targets[names[name]] = target
-            # A host that dies in mid-result must not leave torn rows in an input.
-            is_apart = not any(np.may_share_memory(target, x) for x in inputs.values())
-            if is_apart and target.flags.c_contiguous and target.dtype == spec.dtype:
-                outputs[names[name]] = target
-        return outputs, targets, files
-
-    def _run(
-        self,
-        job: ClusterJob,
-        spec: ClusterSpec,
-        files: dict[str, OutputFile],
-        follow: Follow = None,
-    ) -> None:
-        if not job.set_running_or_notify_cancel():
-            return
+        self.files: dict[str, OutputFile] = {}
+        self._arrays: dict[str, np.ndarray] = {}
+        self._targets: dict[str, np.ndarray] = {}
+        """The caller's own arrays, if results arrive elsewhere."""
         try:
-            with contextlib.ExitStack() as stack:
-                for file in files.values():
-                    stack.callback(file.discard)
-                kind = f"{spec.workload} {sorted(spec.params.items())}" + "".join(
-                    f" {n}{a.shape[1:]}{a.dtype}" for n, a in sorted(spec.split.items())
+            for spec in specs:
+                self._add(names[spec.name], spec, load, given.get(spec.name), force, inputs)
+        except BaseException:
+            self.discard()
+            raise
+
+    def _add(
+        self, name: str, spec: ArraySpec, load: int, out: Any, force: bool, inputs: Rows
+    ) -> None:
+        shape, dtype = spec.shape(load), np.dtype(spec.dtype)
+        if out is None:
+            self._arrays[name] = np.empty(shape, dtype)
+            return
+        if is_path(out):
+            file = OutputFile(out, force)
+            if file.path.suffix != ".npy":
+                raise errors.UsageError(f"out: {file.path}: results of hosts go to .npy files")
+            self.files[name] = file
+            self._arrays[name] = file.create(shape, dtype, 0, 1)
+            return
+        target = _target(out)
+        if target.shape != shape or not np.can_cast(dtype, target.dtype, "same_kind"):
+            raise errors.DataError(
+                f"out: {target.shape} {target.dtype}, but the result is {shape} {dtype}"
+            )
+        # Units of a lost host are sent again, from an input that must still be as it was.
+        is_apart = not any(np.may_share_memory(target, x) for x in inputs.values())
+        self._arrays[name] = target if is_apart else np.empty(shape, dtype)
+        if not is_apart:
+            self._targets[name] = target
+
+    def store(self, first: int, count: int, rows: Rows) -> None:
+        for name, values in rows.items():
+            place = self._arrays[name][first : first + count]
+            if values.shape != place.shape or not np.can_cast(values.dtype, place.dtype, CASTING):
+                raise errors.DataError(
+                    f"a host returned {values.dtype} {values.shape}, the result is"
+                    f" {place.dtype} {place.shape}"
                 )
-                self._hosts.find_shared([*spec.paths.values(), *spec.out_paths.values()])
-                self._hosts.begin(spec)
-                stack.callback(self._hosts.forget)
-                coordinator = Coordinator(
-                    self._hosts, self._models, kind, spec.load, spec.epoch, follow=follow
-                )
-                try:
-                    coordinator.run(job._is_cancelled.is_set)
-                finally:
-                    job.outcome = coordinator.outcome
-                    self._models.save()
-                if job._is_cancelled.is_set():
-                    raise errors.Cancelled("the job was cancelled")
-                result: dict[str, Any] = dict(spec.outputs)
-                for name, target in spec.targets.items():
-                    if result[name] is not target:
-                        np.copyto(target, result[name], casting="same_kind")
-                        result[name] = target
-                for name, file in files.items():
-                    result[name] = str(file.commit())
-            job.set_result(result.get("", result))
-        except BaseException as error:
-            job.set_exception(error)
+            np.copyto(place, values, casting=CASTING)
+
+    def finish(self) -> Any:
+        results: dict[str, Any] = dict(self._arrays)
+        for name, target in self._targets.items():
+            np.copyto(target, results[name], casting=CASTING)
+            results[name] = target
+        for name, file in self.files.items():
+            results[name] = str(file.commit())
+        return results.get("", results)
+
+    def discard(self) -> None:
+        for file in self.files.values():
+            file.discard()
 
 
 def _own(
@@ -335,6 +440,10 @@ def connect(
     ------
     UsageError, Unavailable, NotPermitted, ProtocolError
     """
+    if not isinstance(patience, int | float) or not MIN_PATIENCE <= patience <= MAX_PATIENCE:
+        raise errors.UsageError(
+            f"patience: {quoted(patience)} should be {MIN_PATIENCE:g} to {MAX_PATIENCE:g} seconds"
+        )
     try:
         from hetsched.hosts.dask_hosts import DaskHosts
     except ImportError:

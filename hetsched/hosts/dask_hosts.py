@@ -1,7 +1,7 @@
 """Membership by Dask: each worker of a Dask cluster is a host.
 
-Dask starts the workers, knows which are there, and secures the way to them. The plug-in starts a
-child of each worker (`hetsched.hosts.host`); all data goes through that child's own socket.
+Dask starts the workers, knows which are there, and secures the way to them. Each gets a child
+(`hetsched.hosts.host`); all data goes through that child's own socket.
 """
 
 from __future__ import annotations
@@ -10,66 +10,44 @@ import asyncio
 import contextlib
 import importlib.metadata
 import ipaddress
-import itertools
+import math
 import secrets
 import socket
 import ssl
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 from distributed import Client
-from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.security import Security
 
 import hetsched
 from hetsched import errors
 from hetsched.hosts.channel import PATIENCE
 from hetsched.hosts.host import Settings
-from hetsched.hosts.tcp import TcpHosts
+from hetsched.hosts.tcp import Link, TcpHosts
 from hetsched.units import quoted
 
 START = 30.0
 """Seconds for a host's child to start, and for the scheduler to answer."""
 LOOK = 1.0
 """Seconds between two looks for new workers."""
-
-
-class HostPlugin(WorkerPlugin):
-    """Starts what serves coordinators beside a worker, once, and ends it with the worker.
-
-    The child's standard input is a pipe from the worker: it ends however the worker does.
-    """
-
-    name = "hetsched"
-    idempotent = True
-
-    def __init__(self, settings: dict[str, Any]) -> None:
-        self.settings = settings
-
-    async def setup(self, worker: Any) -> None:
-        token = secrets.token_hex(32)
-        security = worker.security
-        settings = Settings(
-            token=token,
-            interface=urlsplit(worker.address).hostname or "127.0.0.1",
-            ca=security.tls_ca_file or "",
-            certificate=security.tls_worker_cert or "",
-            key=security.tls_worker_key or "",
-            **self.settings,
-        )
-        worker.hetsched = (settings.interface, token, *await asyncio.to_thread(_start, settings))
-
-    def teardown(self, worker: Any) -> None:
-        *_, child = worker.hetsched
-        child.stdin.close()  # it ends by itself; the worker's nanny waits for seconds only
+RETRY = 3.0
+"""Seconds before a worker without a connection is asked again."""
+CLOSE = 5.0
+"""Seconds for the scheduler to take leave."""
 
 
 def _start(settings: Settings) -> tuple[int, subprocess.Popen[bytes]]:
-    """Start a worker's child; return its port. Raises RuntimeError."""
+    """Start a worker's child; return its port. Raises RuntimeError.
+
+    Its standard input is a pipe from the worker: it ends however the worker does.
+    """
     child = subprocess.Popen(
         [sys.executable, "-m", "hetsched.hosts.host"],
         stdin=subprocess.PIPE,
@@ -90,9 +68,27 @@ def _start(settings: Settings) -> tuple[int, subprocess.Popen[bytes]]:
         late.cancel()
 
 
-def _place(dask_worker: Any) -> tuple[str, str, int, str]:
-    interface, token, port, _ = dask_worker.hetsched
-    return socket.gethostname(), interface, port, token
+async def _place(settings: dict[str, Any], dask_worker: Any) -> tuple[str, str, int, str]:
+    """Return (machine, interface, port, token) of a worker's child, started unless it runs.
+
+    In the worker, whose event loop it doesn't block.
+    """
+    if not hasattr(dask_worker, "hetsched_lock"):
+        dask_worker.hetsched_lock, dask_worker.hetsched = asyncio.Lock(), None
+    async with dask_worker.hetsched_lock:
+        if dask_worker.hetsched is None or dask_worker.hetsched[-1].poll() is not None:
+            security = dask_worker.security
+            chosen = Settings(
+                token=secrets.token_hex(32),
+                interface=urlsplit(dask_worker.address).hostname or "127.0.0.1",
+                ca=security.tls_ca_file or "",
+                certificate=security.tls_worker_cert or "",
+                key=security.tls_worker_key or "",
+                **settings,
+            )
+            dask_worker.hetsched = (chosen, *await asyncio.to_thread(_start, chosen))
+        chosen, port, _ = dask_worker.hetsched
+    return socket.gethostname(), chosen.interface, port, chosen.token
 
 
 class DaskHosts(TcpHosts):
@@ -128,78 +124,102 @@ class DaskHosts(TcpHosts):
             raise errors.NotPermitted(f"{address}: TLS refused: {error.reason}") from None
         except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
             raise errors.Unavailable(f"no scheduler at {address}: {_line(error)}") from None
-        self._context = self._ssl_context()
-        self._seen: set[str] = set()
-        self.refused: dict[str, str] = {}
+        arguments = self._dask.security.get_connection_args("client")
+        self._context: ssl.SSLContext | None = arguments.get("ssl_context")
+        self._address, self._settings = address, settings or {}
+        self._workers: set[str] | None = None
+        """None: not known yet."""
+        self._joined: dict[str, Link] = {}
+        self._asked: dict[str, float] = {}
+        """Worker -> when it was asked for its place; infinite while it hasn't answered."""
+        self.refused: dict[str, errors.HetschedError] = {}
         """Worker -> why it takes no part."""
-        self._has_ended = threading.Event()
+        threading.Thread(target=self._watch, name="hetsched-hosts", daemon=True).start()
         try:
-            try:
-                self._dask.register_plugin(HostPlugin(settings or {}))
-            except RuntimeError as error:
-                raise errors.Unavailable(f"{address}: {_line(error)}") from None
-            self._look()
-            if not self.hosts():
-                reasons = "; ".join(self.refused.values()) or "it has no workers"
-                raise errors.Unavailable(f"no host at {address}: {reasons}")
+            self._wait_for_answers(timeout)
         except BaseException:
             self.close()
             raise
-        self._looker = threading.Thread(target=self._watch, name="hetsched-hosts", daemon=True)
-        self._looker.start()
 
     def close(self) -> None:
         """Close all connections; the hosts stay."""
-        self._has_ended.set()
         super().close()
-        self._dask.close()
+        self._dask.close(CLOSE)
 
-    def _ssl_context(self) -> ssl.SSLContext | None:
-        arguments = self._dask.security.get_connection_args("client")
-        context: ssl.SSLContext | None = arguments.get("ssl_context")
-        return context
+    def _wait_for_answers(self, timeout: float) -> None:
+        """Wait until all workers have answered, or some have and the others take too long."""
+        began = time.monotonic()
+
+        def is_enough() -> bool:
+            late = time.monotonic() - began > self.patience
+            waits = self._workers is None or self._workers - set(self._joined) - set(self.refused)
+            return not waits or (late and bool(self._links))
+
+        with self._changed:
+            self._changed.wait_for(is_enough, timeout)
+            if not self._links:
+                found = list(self.refused.values())
+                kind = type(found[0]) if found else errors.Unavailable
+                reasons = "; ".join(map(str, found))
+                if not reasons:
+                    reasons = "no worker answers" if self._workers else "it has no workers"
+                raise kind(f"no host at {self._address}: {reasons}")
 
     def _watch(self) -> None:
-        while not self._has_ended.wait(LOOK):
+        while True:
             with contextlib.suppress(Exception):  # the scheduler may be away; it is asked again
                 self._look()
+            if self._has_ended.wait(LOOK):
+                return
 
     def _look(self) -> None:
-        """Connect to workers that weren't there at the last look."""
+        """Connect to new workers, each in a thread of its own: it may not answer."""
         workers = set(self._dask.scheduler_info(n_workers=-1)["workers"])
-        new = sorted(workers - self._seen)
-        self._seen = workers
-        if not new:
-            return
-        versions = self._dask.run(
-            importlib.metadata.version, "hetsched", workers=new, on_error="return"
-        )
-        for worker, version in versions.items():
-            if isinstance(version, importlib.metadata.PackageNotFoundError):
-                self.refused[worker] = f"{worker}: hetsched isn't installed there"
-            elif version != hetsched.__version__:
-                self.refused[worker] = (
-                    f"{worker}: has hetsched {version}, you have {hetsched.__version__}"
-                )
-        usable = [worker for worker in new if worker not in self.refused]
-        if not usable:
-            return
-        places = self._dask.run(_place, workers=usable, on_error="return")
-        for worker, place in places.items():
-            if isinstance(place, BaseException):
-                self.refused[worker] = f"{worker}: {_line(place)}"
-                continue
-            machine, interface, port, token = place
-            try:
-                self.join(self._name(machine), (interface, port), token, self._context)
-            except errors.HetschedError as error:
-                self.refused[worker] = str(error)
+        with self._changed:
+            self._workers, now = workers, time.monotonic()
+            known: tuple[dict[str, Any], ...] = (self._joined, self._asked, self.refused)
+            for table in known:
+                for worker in table.keys() - workers:
+                    del table[worker]
+            for worker in sorted(workers):
+                link = self._joined.get(worker)
+                is_here = link is not None and self._links.get(link.name) is link
+                if not is_here and now - self._asked.get(worker, -math.inf) > RETRY:
+                    self._asked[worker] = math.inf
+                    threading.Thread(target=self._admit, args=(worker,), daemon=True).start()
+            self._changed.notify_all()
 
-    def _name(self, machine: str) -> str:
-        """Return the machine's name, numbered if it has several workers: models are kept by it."""
-        present = self.hosts()
-        names = itertools.chain([machine], (f"{machine}#{i}" for i in itertools.count(2)))
-        return next(name for name in names if name not in present)
+    def _admit(self, worker: str) -> None:
+        """Connect to a worker's child."""
+        try:
+            link, refusal = self._join_worker(worker), None
+        except errors.HetschedError as error:
+            link, refusal = None, error
+        except Exception as error:  # whatever Dask or the worker raise
+            link, refusal = None, errors.Unavailable(f"{worker}: {_line(error)}")
+        with self._changed:
+            self._asked[worker] = time.monotonic()
+            self.refused.pop(worker, None)
+            if link is not None:
+                self._joined[worker] = link
+            elif refusal is not None:
+                self.refused[worker] = refusal
+            self._changed.notify_all()
+
+    def _join_worker(self, worker: str) -> Link:
+        try:
+            version = self._ask(worker, importlib.metadata.version, "hetsched")
+        except importlib.metadata.PackageNotFoundError:
+            raise errors.Unavailable(f"{worker}: hetsched isn't installed there") from None
+        if version != hetsched.__version__:
+            raise errors.ProtocolError(
+                f"{worker}: has hetsched {version}, you have {hetsched.__version__}"
+            )
+        machine, interface, port, token = self._ask(worker, _place, self._settings)
+        return self.join(machine, (interface, port), token, self._context)
+
+    def _ask(self, worker: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        return self._dask.run(function, *arguments, workers=[worker])[worker]
 
 
 def _check_address(address: str, insecure: bool) -> None:

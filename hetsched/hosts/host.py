@@ -10,14 +10,16 @@ from __future__ import annotations
 import contextlib
 import hmac
 import logging
+import os
+import select
+import signal
 import socket
 import ssl
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -26,14 +28,29 @@ import numpy as np
 import hetsched
 from hetsched import errors
 from hetsched.client.client import JobSubmitter
-from hetsched.client.job import Job
-from hetsched.cluster.coordinator import IN_FLIGHT
-from hetsched.functions.named import find_function
+from hetsched.functions.map import make_call, named_dtype, run_call
+from hetsched.functions.named import find_function, function_error
 from hetsched.hosts import channel
-from hetsched.hosts.channel import Channel, Layout, bytes_of
+from hetsched.hosts.channel import (
+    HANDSHAKE,
+    Channel,
+    Layout,
+    bytes_of,
+    read_rows,
+    receive_now,
+    send_now,
+    write_rows,
+)
+from hetsched.store.input_files import open_regular
 
-HANDSHAKE = 10.0
-"""Seconds for TLS and the first message."""
+PARTS = 2
+"""Of one coordinator, computed at once: it sends no more."""
+GREETERS = 16
+"""Connections of which it isn't known yet whether they are a coordinator's."""
+RETRY = 0.1
+"""Seconds before the next connection is accepted after one couldn't be."""
+GRACE = 10.0
+"""Seconds for what runs to end."""
 log = logging.getLogger(__name__)
 
 
@@ -55,36 +72,29 @@ class Settings(msgspec.Struct, frozen=True):
 class Session:
     """One coordinator's connection: its parts, as jobs, and its arrays."""
 
-    def __init__(self, connection: socket.socket, token: str, jobs: JobSubmitter) -> None:
-        self._token, self._submitter = token, jobs
-        self._is_known = False
+    def __init__(self, connection: socket.socket, patience: float, jobs: JobSubmitter) -> None:
+        self._submitter = jobs
         self._arriving: dict[str, np.ndarray] = {}
         self._kept: dict[int, dict[str, np.ndarray]] = {}
-        self._running: dict[Job, int] = {}
+        self._running: list[tuple[int, Callable[[], object]]] = []
+        """Epoch, and what stops it."""
         self._forgotten = -1
         """Parts of epochs up to this one aren't begun any more."""
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(IN_FLIGHT, "hetsched-part")
-        self._channel = Channel(connection, self)
+        self._looking: threading.Thread | None = None
+        self._pool = ThreadPoolExecutor(PARTS, "hetsched-part")
+        self._channel = Channel(connection, self, patience)
         self._channel.start()
 
     def buffers(self, message: Any) -> Sequence[memoryview]:
-        if not self._is_known and not isinstance(message, channel.Hello):
-            raise errors.NotPermitted("no hello")
-        self._arriving = {}
-        if isinstance(message, channel.Keep | channel.Part):
-            for layout in message.arrays:
-                if not layout.path:
-                    array = self._submitter.empty(layout.shape, layout.dtype)
-                    self._arriving[layout.name] = array
+        arrays = message.arrays if isinstance(message, channel.Keep | channel.Part) else ()
+        self._arriving = {x.name: np.empty(x.shape, x.dtype) for x in arrays if not x.path}
         return [bytes_of(array) for array in self._arriving.values()]
 
     def take(self, message: Any) -> None:
         match message:
-            case channel.Hello(version, token):
-                self._greet(version, token)
-            case channel.See(path, text):
-                self._channel.send(channel.Seen(path, _sees(path, text)))
+            case channel.See():
+                self._look(message)
             case channel.Keep(epoch):
                 self._kept[epoch] = self._arriving
             case channel.Part():
@@ -93,53 +103,64 @@ class Session:
                 self._forget(epoch)
 
     def lost(self, reason: str) -> None:
+        log.info("a coordinator has gone: %s", reason)
         self._forget(1 << 62)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _greet(self, version: str, token: str) -> None:
-        error: errors.HetschedError | None = None
-        if not hmac.compare_digest(token, self._token):
-            error = errors.NotPermitted("this host doesn't know you: wrong token")
-        elif version != hetsched.__version__:
-            error = errors.ProtocolError(
-                f"this host runs hetsched {hetsched.__version__}, you run {version}"
-            )
-        if error is not None:
-            self._channel.send(channel.Refused(errors.to_record(error)))
-            self._channel.close()
+    def _look(self, question: channel.See) -> None:
+        """Answer in a thread: a folder on a server that is away blocks whoever looks into it."""
+        if self._looking is not None and self._looking.is_alive():
+            self._channel.send(channel.Seen(question.path, False))
             return
-        self._is_known = True
-        self._channel.send(channel.Hello(hetsched.__version__))
+
+        def answer() -> None:
+            is_same = _sees(question.path, question.text)
+            self._channel.send(channel.Seen(question.path, is_same))
+
+        self._looking = threading.Thread(target=answer, name="hetsched-look", daemon=True)
+        self._looking.start()
 
     def _forget(self, epoch: int) -> None:
         with self._lock:
             self._forgotten = max(self._forgotten, epoch)
-            jobs = [job for job, of in self._running.items() if of <= epoch]
-        for job in jobs:
-            job.cancel()
+            stops = [stop for of, stop in self._running if of <= epoch]
+        for stop in stops:
+            stop()
         for of in [of for of in self._kept if of <= epoch]:
             del self._kept[of]
+
+    @contextlib.contextmanager
+    def _running_part(self, epoch: int, stop: Callable[[], object]) -> Iterator[None]:
+        """Within this, `_forget` stops what runs, at once if it came before."""
+        entry = (epoch, stop)
+        with self._lock:
+            self._running.append(entry)
+            is_forgotten = epoch <= self._forgotten
+        if is_forgotten:
+            stop()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running.remove(entry)
 
     def _compute(self, part: channel.Part, arrived: dict[str, np.ndarray]) -> None:
         answer: Any
         results: dict[str, np.ndarray] = {}
+        if part.epoch <= self._forgotten:
+            return
         try:
             results, seconds = self._result(part, arrived)
             for name, path in part.out.items():
-                rows = np.load(path, mmap_mode="r+", allow_pickle=False)[
-                    part.first : part.first + part.count
-                ]
-                rows[...] = results.pop(name)
-                rows.base.flush()
+                write_rows(path, part.first, results.pop(name))
             layouts = tuple(Layout(n, str(a.dtype), a.shape) for n, a in results.items())
             answer = channel.Done(part.epoch, part.first, part.count, seconds, layouts)
-        except CancelledError:
-            return
         except BaseException as error:
             results = {}
             record = errors.to_record(error)
             answer = channel.Failed(part.epoch, part.first, part.count, record)
-        self._channel.send(answer, [bytes_of(array) for array in results.values()])
+        if part.epoch > self._forgotten:
+            self._channel.send(answer, [bytes_of(array) for array in results.values()])
 
     def _result(
         self, part: channel.Part, arrived: dict[str, np.ndarray]
@@ -147,22 +168,12 @@ class Session:
         arrays = {**self._kept.get(part.epoch, {}), **arrived}
         for layout in part.arrays:
             if layout.path:
-                whole = np.load(layout.path, mmap_mode="r", allow_pickle=False)
-                if str(whole.dtype) != layout.dtype or whole.shape[1:] != layout.shape[1:]:
-                    raise errors.DataError(f"{layout.path} isn't the coordinator's file")
-                arrays[layout.name] = whole[layout.first : layout.first + layout.shape[0]]
+                arrays[layout.name] = read_rows(layout)
         if part.call is not None:
             return self._mapped(part, part.call, arrays)
-        with self._lock:
-            if part.epoch <= self._forgotten:
-                raise CancelledError
-            job = self._submitter.submit(part.workload, arrays, **part.options, **part.params)
-            self._running[job] = part.epoch
-        try:
+        job = self._submitter.submit(part.workload, arrays, **part.options, **part.params)
+        with self._running_part(part.epoch, job.cancel):
             result = job.result()
-        finally:
-            with self._lock:
-                del self._running[job]
         report = job.report
         named = result if isinstance(result, dict) else {"": result}
         results = {name: np.ascontiguousarray(array) for name, array in named.items()}
@@ -177,10 +188,21 @@ class Session:
         names = sorted(arrays, key=int)
         blocks = [arrays[n] if n in kept else np.moveaxis(arrays[n], 0, call.axis) for n in names]
         whole = [i for i, name in enumerate(names) if name in kept]
-        result = hetsched.map(
-            find_function(part.workload), *blocks, axis=call.axis, overlap=call.overlap,
-            mode="nearest", dtype=call.dtype, broadcast=whole, **part.params,
-        )  # fmt: skip
+        f = find_function(part.workload)
+        with contextlib.ExitStack() as stack:
+            run = make_call(
+                f, blocks, call.axis, call.overlap, "nearest", whole, part.params, stack
+            )
+            run.dtype = None if call.dtype is None else named_dtype(call.dtype)
+
+            def stop() -> None:
+                run.is_cancelled = True
+
+            try:
+                with self._running_part(part.epoch, stop):
+                    result = run_call(run, **part.options)
+            except Exception as error:
+                raise function_error(part.workload, error) from error
         several = result if isinstance(result, tuple) else (result,)
         inner = slice(call.overlap, call.overlap + part.count)
         rows = [np.ascontiguousarray(np.moveaxis(y, call.axis, 0)[inner]) for y in several]
@@ -191,9 +213,9 @@ class Session:
 
 def _sees(path: str, text: str) -> bool:
     try:
-        with Path(path).open("rb") as file:
+        with open(open_regular(path, "a file"), "rb") as file:
             return file.read(len(text) + 1) == text.encode()
-    except OSError:
+    except (OSError, errors.HetschedError):
         return False
 
 
@@ -212,7 +234,7 @@ def _context(settings: Settings) -> ssl.SSLContext | None:
     return context
 
 
-def _submitter(settings: Settings) -> JobSubmitter:
+def _submitter(settings: Settings) -> hetsched.Client | hetsched.Local:
     if not settings.embedded:
         with contextlib.suppress(errors.Unavailable):
             return hetsched.Client(settings.endpoint)
@@ -227,35 +249,62 @@ def _accept(
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if context is not None:
             connection = context.wrap_socket(connection, server_side=True)
-        Session(connection, token, jobs)
-    except OSError as error:
+        hello = receive_now(connection, HANDSHAKE)
+        refusal = _refusal(hello, token)
+        if refusal is None:
+            send_now(connection, channel.Hello(hetsched.__version__))
+            Session(connection, hello.patience, jobs)
+            return
+        send_now(connection, channel.Refused(errors.to_record(refusal)))
+        log.warning("a connection was refused: %s", refusal)
+    except (OSError, EOFError, msgspec.MsgspecError) as error:
         log.warning("a connection was refused: %s", error)
-        connection.close()
+    connection.close()
+
+
+def _refusal(hello: Any, token: str) -> errors.HetschedError | None:
+    if not isinstance(hello, channel.Hello) or not hmac.compare_digest(hello.token, token):
+        return errors.NotPermitted("this host doesn't know you: wrong token")
+    if hello.version != hetsched.__version__:
+        return errors.ProtocolError(
+            f"this host runs hetsched {hetsched.__version__}, you run {hello.version}"
+        )
+    return None
+
+
+def _connections(listener: socket.socket) -> Iterator[socket.socket]:
+    """Yield connections until standard input ends."""
+    poll = select.poll()
+    poll.register(sys.stdin, select.POLLIN)
+    poll.register(listener, select.POLLIN)
+    while not any(fd == sys.stdin.fileno() for fd, _ in poll.poll()):
+        try:
+            yield listener.accept()[0]
+        except OSError as error:  # such as no descriptors left, or whoever called has gone
+            log.warning("a connection was lost: %s", error)
+            time.sleep(RETRY)
 
 
 def main() -> int:
     """Serve until standard input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker, and ends this, too
     settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=Settings)
     context, jobs = _context(settings), _submitter(settings)
     listener = socket.create_server((settings.interface, 0), backlog=16)
     sys.stdout.write(f"{listener.getsockname()[1]}\n")
     sys.stdout.flush()
+    greeters = ThreadPoolExecutor(GREETERS, "hetsched-greeter")
+    for connection in _connections(listener):
+        greeters.submit(_accept, connection, context, settings.token, jobs)
+    # A function may never return, and no thread that runs one can be ended.
+    threading.Thread(target=_exit_late, daemon=True).start()
+    jobs.close()
+    return 0
 
-    def wait_for_parent() -> None:
-        with contextlib.suppress(OSError):
-            sys.stdin.buffer.read()
-        listener.shutdown(socket.SHUT_RDWR)
 
-    threading.Thread(target=wait_for_parent, daemon=True).start()
-    with contextlib.closing(jobs):  # type: ignore[type-var]
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return 0
-            threading.Thread(
-                target=_accept, args=(connection, context, settings.token, jobs), daemon=True
-            ).start()
+def _exit_late() -> None:
+    time.sleep(GRACE)
+    os._exit(1)
 
 
 if __name__ == "__main__":

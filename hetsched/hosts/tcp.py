@@ -1,11 +1,11 @@
-"""Hosts reached through a socket each: sends parts of arrays, and receives results in place."""
+"""Hosts reached through a socket each: sends parts of arrays, and receives results."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import queue
 import secrets
-import socket
 import ssl
 import threading
 import time
@@ -16,22 +16,21 @@ from typing import Any
 
 import numpy as np
 
-import hetsched
 from hetsched import errors
 from hetsched.cluster.coordinator import Added, Done, Event, Failed, Lost, Share
 from hetsched.hosts import channel
-from hetsched.hosts.channel import PATIENCE, Channel, Layout, bytes_of, connect
+from hetsched.hosts.channel import PATIENCE, Channel, Layout, bytes_of, greet, read_rows
 
-HANDSHAKE = 10.0
-"""Seconds for the connection, TLS and the first message."""
+Rows = Mapping[str, np.ndarray]
+"""Rows of arrays by name, a row a unit."""
 
 
 @dataclass
 class ClusterSpec:
-    """One job: its arrays here, and where its results go.
+    """One job: its arrays here, and what takes its results.
 
     `split` have a row a unit, `whole` are needed in full by every part. `paths`: array -> `.npy`
-    file, for those that hosts may read themselves.
+    file, for those that hosts may read themselves; `out_paths`: those that they may write to.
     """
 
     epoch: int
@@ -41,71 +40,42 @@ class ClusterSpec:
     load: int
     split: Mapping[str, np.ndarray]
     whole: Mapping[str, np.ndarray]
-    paths: Mapping[str, Path]
-    outputs: dict[str, np.ndarray] = field(default_factory=dict)
-    """Made when the first result comes, unless given."""
-    targets: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """The caller's own arrays, if results arrive elsewhere."""
+    store: Callable[[int, int, Rows], None]
+    """(first, count, results of these units) in the thread that runs the job; it may raise."""
+    paths: Mapping[str, Path] = field(default_factory=dict)
     out_paths: Mapping[str, Path] = field(default_factory=dict)
     call: channel.Mapped | None = None
+    granule: int = 1
+    """Units that are computed together."""
     block: Callable[[Any, int, int], Any] = lambda array, first, end: array[first:end]
     """Return the rows that a part needs of a split array."""
 
-    def output(self, layout: Layout) -> np.ndarray:
-        """Return the whole array to which a result's rows belong. Raises DataError."""
-        shape = (self.load, *layout.shape[1:])
-        given = self.outputs.get(layout.name)
-        if given is None:  # first results may come from two hosts at once
-            given = self.outputs.setdefault(layout.name, np.empty(shape, layout.dtype))
-        if given.shape != shape or str(given.dtype) != layout.dtype:
-            raise errors.DataError(
-                f"out: {given.shape} {given.dtype}, but the result is {shape} {layout.dtype}"
-            )
-        return given
 
-
-class _Link:
+class Link:
     """The connection to one host."""
 
-    def __init__(self, name: str, hosts: TcpHosts, connection: socket.socket, token: str) -> None:
+    def __init__(self, name: str, hosts: TcpHosts, connection: Any) -> None:
         self.name, self._hosts = name, hosts
-        self.is_alive = False
-        self.sees: dict[str, bool] = {}
         self.kept = -1
         """The epoch whose whole arrays have been sent."""
-        self.answered = threading.Event()
-        self.refusal: errors.HetschedError | None = None
+        self.seen: channel.Seen | None = None
+        """The last answer."""
+        self._arriving: dict[str, np.ndarray] = {}
         self.channel = Channel(connection, self, hosts.patience)
-        self.channel.start()
-        self.channel.send(channel.Hello(hetsched.__version__, token))
 
     def buffers(self, message: Any) -> Sequence[memoryview]:
-        if not isinstance(message, channel.Done):
-            return ()
-        spec, found = self._hosts.spec, []
-        for layout in message.results:
-            if layout.shape[:1] != (message.count,):
-                raise errors.DataError(f"{layout.shape} of {message.count} units")
-            if spec is not None and spec.epoch == message.epoch:
-                rows = spec.output(layout)[message.first : message.first + message.count]
-            else:  # a job that has ended
-                rows = np.empty(layout.shape, layout.dtype)
-            found.append(bytes_of(rows))
-        return found
+        # Results go to their place once they are whole: the job may end meanwhile, or the host.
+        results = message.results if isinstance(message, channel.Done) else ()
+        self._arriving = {layout.name: np.empty(layout.shape, layout.dtype) for layout in results}
+        return [bytes_of(array) for array in self._arriving.values()]
 
     def take(self, message: Any) -> None:
         match message:
-            case channel.Hello():
-                self._hosts.add(self)
-                self.answered.set()
-            case channel.Refused(error):
-                self.refusal = errors.from_record(error)
-                self.answered.set()
-            case channel.Seen(path, is_same):
-                self.sees[path] = is_same
-                self.answered.set()
+            case channel.Seen():
+                self._hosts.answered(self, message)
             case channel.Done(epoch, first, count, seconds):
-                self._hosts.put(Done(self.name, Share(epoch, first, count), seconds))
+                done = Done(self.name, Share(epoch, first, count), seconds)
+                self._hosts.put(done, self._arriving)
             case channel.Failed(epoch, first, count, record):
                 failure = errors.from_record(record)
                 failure.add_note(f"on {self.name}, units {first} to {first + count - 1}")
@@ -113,8 +83,6 @@ class _Link:
 
     def lost(self, reason: str) -> None:
         self._hosts.drop(self, reason)
-        self.refusal = self.refusal or errors.Unavailable(f"{self.name}: {reason}")
-        self.answered.set()
 
 
 class TcpHosts:
@@ -123,68 +91,85 @@ class TcpHosts:
     def __init__(self, patience: float = PATIENCE) -> None:
         self.patience = patience
         self.spec: ClusterSpec | None = None
-        self._links: dict[str, _Link] = {}
+        self._links: dict[str, Link] = {}
+        self._seen: dict[str, set[Path]] = {}
+        """Host -> files of the present job that it sees."""
         self._changed = threading.Condition()
-        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._has_ended = threading.Event()
+        self._events: queue.SimpleQueue[tuple[Event, Rows]] = queue.SimpleQueue()
 
-    def put(self, event: Event) -> None:
-        self._events.put(event)
+    def put(self, event: Event, rows: Rows | None = None) -> None:
+        self._events.put((event, rows or {}))
 
     def begin(self, spec: ClusterSpec) -> None:
         """Make `spec` the present job; what was reported before doesn't concern it."""
+        self._find_shared([*spec.paths.values(), *spec.out_paths.values()])
         with self._changed, contextlib.suppress(queue.Empty):
             self.spec = spec
             while True:
                 self._events.get_nowait()
 
-    def add(self, link: _Link) -> None:
+    def drop(self, link: Link, reason: str) -> None:
         with self._changed:
-            link.is_alive = True
-            self._links[link.name] = link
-            self.put(Added(link.name))
+            if self._links.get(link.name) is link:
+                del self._links[link.name]
+                self._seen.pop(link.name, None)
+                self.put(Lost(link.name, reason))
+                self._changed.notify_all()
+
+    def answered(self, link: Link, seen: channel.Seen) -> None:
+        with self._changed:
+            link.seen = seen
             self._changed.notify_all()
 
-    def drop(self, link: _Link, reason: str) -> None:
-        with self._changed:
-            if link.is_alive:
-                link.is_alive = False
-                self.put(Lost(link.name, reason))
-
     def join(
-        self, name: str, address: tuple[str, int], token: str, context: ssl.SSLContext | None
-    ) -> None:
-        """Connect to a host. Raises Unavailable, NotPermitted or ProtocolError."""
-        try:
-            connection = connect(address, context, HANDSHAKE)
-        except ssl.SSLError as error:
-            raise errors.NotPermitted(f"{name}: TLS refused: {error.reason}") from None
-        except OSError as error:
-            raise errors.Unavailable(f"{name}: {error}") from None
-        link = _Link(name, self, connection, token)
-        if not link.answered.wait(HANDSHAKE) or not link.is_alive:
-            link.channel.close()
-            raise link.refusal or errors.Unavailable(f"{name}: no answer for {HANDSHAKE:g} s")
+        self, machine: str, address: tuple[str, int], token: str, context: ssl.SSLContext | None
+    ) -> Link:
+        """Connect to a host; its name is that of its machine, numbered if this has several.
+
+        Raises Unavailable, NotPermitted or ProtocolError.
+        """
+        connection = greet(machine, address, token, context, self.patience)
+        with self._changed:
+            if self._has_ended.is_set():
+                connection.close()
+                raise errors.Unavailable(f"{machine}: the client is closed")
+            numbered = (f"{machine}#{i}" for i in itertools.count(2))
+            names = itertools.chain([machine], numbered)
+            link = Link(next(n for n in names if n not in self._links), self, connection)
+            self._links[link.name] = link
+            self.put(Added(link.name))
+            link.channel.start()
+            self._changed.notify_all()
+        return link
 
     def wait(self, count: int, seconds: float) -> bool:
         """Wait until there are `count` hosts; return whether there are."""
         with self._changed:
-            return self._changed.wait_for(lambda: len(self.hosts()) >= count, seconds)
+            return self._changed.wait_for(lambda: len(self._links) >= count, seconds)
 
     def hosts(self) -> Sequence[str]:
-        return [name for name, link in self._links.copy().items() if link.is_alive]
+        with self._changed:
+            return list(self._links)
 
     def now(self) -> float:
         return time.monotonic()
 
     def event(self, seconds: float) -> Event | None:
         try:
-            return self._events.get(timeout=seconds)
+            event, rows = self._events.get(timeout=seconds)
         except queue.Empty:
             return None
+        spec = self.spec
+        if isinstance(event, Done) and spec is not None and event.share.epoch == spec.epoch:
+            spec.store(event.share.first, event.share.count, rows)
+        return event
 
     def send(self, host: str, share: Share) -> None:
-        link, spec = self._links[host], self.spec
+        link, spec = self._links.get(host), self.spec
         assert spec is not None
+        if link is None:
+            return
         if spec.whole and link.kept != spec.epoch:
             link.kept = spec.epoch
             whole = {name: np.ascontiguousarray(a) for name, a in spec.whole.items()}
@@ -192,18 +177,23 @@ class TcpHosts:
             link.channel.send(
                 channel.Keep(spec.epoch, layouts), [bytes_of(a) for a in whole.values()]
             )
-        end = share.first + share.count
+        end, seen = share.first + share.count, self._seen.get(host, set())
         arrays, sent = [], []
         for name, array in spec.split.items():
             path = spec.paths.get(name)
-            if path is not None and link.sees.get(str(path)):
-                shape = (share.count, *array.shape[1:])
-                arrays.append(Layout(name, str(array.dtype), shape, str(path), share.first))
-            else:
+            if path is None:
                 rows = np.ascontiguousarray(spec.block(array, share.first, end))
-                arrays.append(Layout(name, str(rows.dtype), rows.shape))
+                layout = Layout(name, str(rows.dtype), rows.shape)
+            else:
+                shape = (share.count, *array.shape[1:])
+                layout = Layout(name, str(array.dtype), shape, str(path), share.first)
+                if path not in seen:
+                    rows = read_rows(layout)
+                    layout = Layout(name, layout.dtype, shape)
+            arrays.append(layout)
+            if not layout.path:
                 sent.append(bytes_of(rows))
-        out = {n: str(path) for n, path in spec.out_paths.items() if link.sees.get(str(path))}
+        out = {name: str(path) for name, path in spec.out_paths.items() if path in seen}
         part = channel.Part(
             share.epoch, share.first, share.count, spec.workload, dict(spec.params),
             dict(spec.options), tuple(arrays), out, spec.call,
@@ -212,34 +202,52 @@ class TcpHosts:
 
     def forget(self) -> None:
         """End the present job: hosts cancel what is left of it."""
-        spec, self.spec = self.spec, None
+        with self._changed:
+            spec, self.spec = self.spec, None
+            links = list(self._links.values())
         if spec is not None:
-            for link in list(self._links.values()):
-                if link.is_alive:
-                    link.channel.send(channel.Forget(spec.epoch))
+            for link in links:
+                link.channel.send(channel.Forget(spec.epoch))
 
-    def find_shared(self, paths: Sequence[Path]) -> None:
-        """Find out which hosts see the folders of `paths`, by a token in a file there."""
+    def _find_shared(self, paths: Sequence[Path]) -> None:
+        """Find out which hosts see the folders of `paths`."""
+        self._seen = {}
         for folder in {path.parent for path in paths}:
-            text = secrets.token_hex(16)
-            token = folder / f".hetsched-{text[:16]}"
-            try:
-                token.write_text(text, "utf-8")
-            except OSError:  # may be read only: then its files are sent
-                continue
-            try:
-                links = [link for link in list(self._links.values()) if link.is_alive]
+            files = {path for path in paths if path.parent == folder}
+            for host in self._hosts_that_see(folder):
+                self._seen.setdefault(host, set()).update(files)
+
+    def _hosts_that_see(self, folder: Path) -> list[str]:
+        """Ask all hosts, by a token in a file there."""
+        text = secrets.token_hex(16)
+        token = folder / f".hetsched-{text[:16]}"
+        question = channel.See(str(token), text)
+        try:
+            token.write_text(text, "utf-8")
+        except OSError:  # may be read only: then its files are sent
+            return []
+        try:
+            with self._changed:
+                links = list(self._links.values())
                 for link in links:
-                    link.answered.clear()
-                    link.channel.send(channel.See(str(token), text))
-                for link in links:
-                    link.answered.wait(self.patience)
-                    seen = link.sees.pop(str(token), False)
-                    link.sees |= {str(p): seen for p in paths if p.parent == folder}
-            finally:
-                with contextlib.suppress(OSError):
-                    token.unlink()
+                    link.channel.send(question)
+                self._changed.wait_for(lambda: self._has_answers(links, question), self.patience)
+                yes = channel.Seen(question.path, True)
+                return [link.name for link in links if link.seen == yes]
+        finally:
+            with contextlib.suppress(OSError):
+                token.unlink()
+
+    def _has_answers(self, links: Sequence[Link], question: channel.See) -> bool:
+        return all(
+            (link.seen is not None and link.seen.path == question.path)
+            or self._links.get(link.name) is not link
+            for link in links
+        )
 
     def close(self) -> None:
-        for link in list(self._links.values()):
+        self._has_ended.set()
+        with self._changed:
+            links = list(self._links.values())
+        for link in links:
             link.channel.close()

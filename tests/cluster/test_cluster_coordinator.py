@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hetsched.cluster.coordinator import Added, Coordinator, HostModels, Lost, Outcome
 from hetsched.cluster.fake import FakeHosts
-from hetsched.errors import TryAgain
+from hetsched.errors import JobFailed, TryAgain
 
 
 def at(speed: float, fixed: float = 0.0) -> Callable[[int], float]:
@@ -116,3 +116,13 @@ def test_a_cancelled_job_ends_at_once() -> None:
 
     assert not outcome.work["a"].units
     assert hosts.now() < 4
+
+
+def test_a_part_that_ends_one_host_after_another_fails_the_job() -> None:
+    names = [f"h{i}" for i in range(9)]
+    later = [(float(i), Added(name)) for i, name in enumerate(names)]
+    later += [(i + 0.5, Lost(name, "killed")) for i, name in enumerate(names)]
+    hosts = FakeHosts(dict.fromkeys(names, at(1e-3)), later=later)
+    with pytest.raises(JobFailed, match="5 hosts were lost with units 0 to"):
+        run(hosts, HostModels(), 100)
+    assert hosts.now() < 9

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import os
 import signal
@@ -25,31 +27,31 @@ class HostProcess:
     """`python -m hetsched.hosts.host`, reached at `address`."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
-        env = {
-            **os.environ,
-            "HETSCHED_STATE_DIR": str(folder),
-            "HETSCHED_RUNTIME_DIR": str(folder),
-        }
+        folder.mkdir(mode=0o700, exist_ok=True)
+        places = {"HETSCHED_STATE_DIR": str(folder), "HETSCHED_RUNTIME_DIR": str(folder)}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "hetsched.hosts.host"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=env,
+            env={**os.environ, **places},
         )
         assert self.process.stdin is not None
-        assert self.process.stdout is not None
         text = json.dumps({"token": TOKEN, "embedded": True, **settings})
         self.process.stdin.write(text.encode() + b"\n")
         self.process.stdin.flush()
-        self.address = ("127.0.0.1", int(self.process.stdout.readline()))
+
+    @functools.cached_property
+    def address(self) -> tuple[str, int]:
+        assert self.process.stdout is not None
+        return "127.0.0.1", int(self.process.stdout.readline())
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
     def close(self) -> None:
         assert self.process.stdin is not None
-        self.signal(signal.SIGCONT)
         assert self.process.stdout is not None
+        self.signal(signal.SIGCONT)
         self.process.stdin.close()
         self.process.stdout.close()
         try:
@@ -60,29 +62,40 @@ class HostProcess:
             raise
 
 
+Starter = Callable[..., HostProcess]
+
+
 @pytest.fixture
-def start_host(tmp_path: Path) -> Iterator[Callable[..., HostProcess]]:
+def start_host(tmp_path: Path) -> Iterator[Starter]:
     with ExitStack() as stack:
-        started: list[HostProcess] = []
+        numbers = itertools.count()
 
         def start(**settings: Any) -> HostProcess:
-            folder = tmp_path / f"host{len(started)}"
-            folder.mkdir(mode=0o700)
-            host = HostProcess(folder, **settings)
-            started.append(host)
+            host = HostProcess(tmp_path / f"host{next(numbers)}", **settings)
             stack.callback(host.close)
             return host
 
         yield start
 
 
+@pytest.fixture(scope="session")
+def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[HostProcess]]:
+    folder = tmp_path_factory.mktemp("hosts")
+    started = [HostProcess(folder / str(i)) for i in range(2)]
+    yield started
+    for process in started:
+        process.close()
+
+
 @pytest.fixture
-def cluster(
-    start_host: Callable[..., HostProcess],
-) -> Iterator[tuple[ClusterClient, TcpHosts, list[HostProcess]]]:
+def cluster(processes: list[HostProcess], tmp_path: Path) -> Iterator[Cluster]:
     """Two hosts and a client; a lost one is noticed after 2 s."""
+    for i, process in enumerate(processes):
+        process.signal(signal.SIGCONT)
+        if process.process.poll() is not None:
+            process.close()
+            processes[i] = HostProcess(tmp_path / str(i))
     hosts = TcpHosts(patience=2.0)
-    processes = [start_host() for _ in range(2)]
     for i, process in enumerate(processes):
         hosts.join(f"host{i}", process.address, TOKEN, None)
     with ClusterClient(hosts) as client:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from served import until
 
 import hetsched
 from hetsched import errors
@@ -47,6 +50,33 @@ def test_workers_are_hosts_over_tls_and_later_ones_join(scheduler: Any, security
         scheduler.scale(2)
         client.wait_for_hosts(2, timeout=60)
         np.testing.assert_array_equal(client.map("numpy:sqrt", x), np.sqrt(x))
+
+
+def test_a_killed_host_returns_and_a_stopped_worker_holds_up_nobody(
+    scheduler: Any, security: Any
+) -> None:
+    x = np.random.default_rng(0).random((50, 20))
+    address = scheduler.scheduler_address
+    scheduler.scale(2)
+    scheduler.wait_for_workers(2)
+    with distributed.Client(address, security=security, set_as_default=False) as dask_client:
+        with hetsched.Client(cluster=address, security=security) as client:
+            client.wait_for_hosts(2)
+            children = dask_client.run(lambda dask_worker: dask_worker.hetsched[-1].pid)
+            os.kill(min(children.values()), signal.SIGKILL)
+            until(lambda: len(client.hosts()) == 1)
+            client.wait_for_hosts(2)
+            np.testing.assert_array_equal(client.map("numpy:sqrt", x), np.sqrt(x))
+        stopped = min(dask_client.run(os.getpid).values())
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            with hetsched.Client(cluster=address, security=security, patience=1) as client:
+                assert len(client.hosts()) == 1
+                np.testing.assert_array_equal(client.map("numpy:sqrt", x), np.sqrt(x))
+                os.kill(stopped, signal.SIGCONT)
+                client.wait_for_hosts(2)
+        finally:
+            os.kill(stopped, signal.SIGCONT)
 
 
 def test_the_command_line_runs_jobs_over_hosts(

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
-from collections.abc import Callable
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -130,29 +134,117 @@ def test_a_host_that_joins_in_mid_run_takes_its_share(
     assert ended[0].work["host2"].units
 
 
-def test_a_cancelled_job_leaves_the_hosts_free(cluster: Cluster) -> None:
+def test_a_cancelled_job_leaves_the_hosts_free_and_its_out_alone(cluster: Cluster) -> None:
     client, *_ = cluster
-    x = planes(40)
-    job = client.submit("fft", x, follow=lambda outcome: job.cancel())
+    x, out = planes(40), planes(40)
+    job = client.submit("fft", x, out=out, follow=lambda outcome: job.cancel())
     with pytest.raises(errors.Cancelled):
         job.result(60)
+    out[:] = 7
+    np.testing.assert_array_equal(client.map("numpy:abs", x), np.abs(x))
+    assert (out == 7).all()
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_ends_a_map_on_the_hosts(cluster: Cluster) -> None:
+    client, *_ = cluster
+    ended: list[Outcome] = []
+
+    def interrupt(outcome: Outcome) -> None:
+        if not ended:
+            os.kill(os.getpid(), signal.SIGINT)
+        ended[:] = [outcome]
+
+    x = np.random.default_rng(0).random((400, 50))
+    with pytest.raises(KeyboardInterrupt):
+        client.map("numpy:sqrt", x, follow=interrupt)
+    np.testing.assert_array_equal(client.map("numpy:abs", x), x)
+    assert sum(work.units for work in ended[0].work.values()) < 400
+
+
+def test_jobs_that_never_run_end_and_leave_no_files(cluster: Cluster, tmp_path: Path) -> None:
+    client, *_ = cluster
+    may_go_on = threading.Event()
+    np.save(tmp_path / "x.npy", planes(5))
+    first = client.submit("fft", planes(40), follow=lambda _: may_go_on.wait(60))
+    shortened = client.submit("fft", tmp_path / "x.npy")
+    os.truncate(tmp_path / "x.npy", 5000)
+    waiting = [client.submit("fft", planes(5), out=tmp_path / f"y{i}.npy") for i in range(2)]
+    assert waiting[0].cancel()
+    may_go_on.set()
+    first.result(60)
+    with pytest.raises(errors.DataError, match="truncated"):
+        shortened.result(60)
+    assert waiting[1].result(60) == str(tmp_path / "y1.npy")
+
+    may_go_on.clear()
+    last = client.submit("fft", planes(40), follow=lambda _: may_go_on.wait(60))
+    waiting = [client.submit("fft", planes(5), out=tmp_path / "z.npy")]
+    closer = threading.Thread(target=client.close)
+    closer.start()
+    with pytest.raises(CancelledError):
+        waiting[0].result(60)
+    may_go_on.set()
+    closer.join()
+    with pytest.raises(errors.Cancelled):
+        last.result(60)
+    with pytest.raises(errors.UsageError, match="closed"):
+        client.submit("fft", planes(5), out=tmp_path / "z.npy")
+    assert sorted(p.name for p in tmp_path.iterdir() if p.is_file()) == ["x.npy", "y1.npy"]
+
+
+def test_results_that_dont_fit_together_fail_the_job_not_the_hosts(cluster: Cluster) -> None:
+    client, *_ = cluster
+    x = np.linspace(1, -1, 400)
+    with pytest.raises((errors.DataError, errors.JobFailed)):  # complex for negative ones
+        client.map("numpy:emath.sqrt", x)
+    assert len(client.hosts()) == 2
     np.testing.assert_array_equal(client.map("numpy:abs", x), np.abs(x))
 
 
-class _Heard:
-    """Collects what a host sends to a client that speaks the protocol by hand."""
+def test_a_forks_child_is_refused(cluster: Cluster) -> None:
+    client, *_ = cluster
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # from Python 3.12 on: there are other threads
+        child = os.fork()
+    if child == 0:
+        with contextlib.suppress(errors.UsageError):
+            client.map("numpy:abs", np.ones(3))
+            os._exit(1)
+        client.close()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    np.testing.assert_array_equal(client.map("numpy:abs", np.ones(3)), np.ones(3))
 
-    def __init__(self) -> None:
-        self.messages: list[Any] = []
 
-    def buffers(self, message: Any) -> tuple[memoryview, ...]:
-        return ()
+def test_a_fifo_holds_up_no_host(cluster: Cluster, tmp_path: Path) -> None:
+    *_, processes = cluster
+    os.mkfifo(tmp_path / "fifo")
+    question = channel.See(str(tmp_path / "fifo"), "text")
+    with channel.greet("host", processes[0].address, TOKEN, None, 20.0) as connection:
+        channel.send_now(connection, question)
+        answer = channel.receive_now(connection, 20)
+    assert answer == channel.Seen(question.path, False)
 
-    def take(self, message: Any) -> None:
-        self.messages.append(message)
 
-    def lost(self, reason: str) -> None:
-        self.messages.append(reason)
+def test_functions_write_where_the_caller_wants(cluster: Cluster, tmp_path: Path) -> None:
+    client, *_ = cluster
+    x, out = np.random.default_rng(0).random((50, 20)), np.empty((50, 20), "float32")
+    assert client.map("numpy:sqrt", x, out=out, dtype="float32", devices="cpu") is out
+    np.testing.assert_allclose(out, np.sqrt(x), rtol=1e-6)
+    assert client.map("numpy:sqrt", x, out=tmp_path / "y.npy") == tmp_path / "y.npy"
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), np.sqrt(x))
+    fraction, whole = client.map("numpy:modf", 9 * x)
+    np.testing.assert_array_equal(fraction + whole, 9 * x)
+    with pytest.raises(errors.DataError):
+        client.map("numpy:sqrt", x, shape=(50, 21))
 
 
 def test_strangers_other_versions_and_garbage_are_refused(
@@ -160,37 +252,29 @@ def test_strangers_other_versions_and_garbage_are_refused(
 ) -> None:
     host = start_host()
     hosts = TcpHosts()
-    with pytest.raises(errors.NotPermitted, match="wrong token"):
-        hosts.join("host", host.address, "another token", None)
-
     for hello, code in [
         (channel.Hello("0.0.0", TOKEN), 76),
         (channel.Hello(hetsched.__version__, "x"), 77),
+        (channel.See("/etc/hostname", "x"), 77),
+        (channel.Beat(), 77),
     ]:
-        heard = _Heard()
-        link = channel.Channel(socket.create_connection(host.address), heard)
-        link.send(hello)
-        link.start()
-        link.join()
-        refused, _ = heard.messages
-        assert refused.error.code == code
+        with socket.create_connection(host.address, 20) as connection:
+            channel.send_now(connection, hello)
+            assert channel.receive_now(connection, 20).error.code == code
+            assert connection.recv(1) == b""
     for text in (b"\xff" * 64, b"\0\0\0\4" + b"\xc1" * 4, b"GET / HTTP/1.1\r\n\r\n"):
         with socket.create_connection(host.address, 20) as connection:
             connection.sendall(text)
             with contextlib.suppress(ConnectionResetError):
                 assert connection.recv(1) == b""
-    heard = _Heard()
-    link = channel.Channel(socket.create_connection(host.address), heard)
-    link.send(channel.See("/etc/hostname", "x"))  # before the hello
-    link.start()
-    link.join()
-    assert [m for m in heard.messages if not isinstance(m, str)] == []
+    with pytest.raises(errors.NotPermitted, match="wrong token"):
+        hosts.join("host", host.address, "another token", None)
 
     hosts.join("host", host.address, TOKEN, None)
     with ClusterClient(hosts) as client:
         assert client.submit("fft", planes(4)).result(60).shape == (4, 64, 64)
     closed = socket.create_server(("127.0.0.1", 0))
+    address = closed.getsockname()
+    closed.close()
     with pytest.raises(errors.Unavailable):
-        address = closed.getsockname()
-        closed.close()
         hosts.join("nobody", address, TOKEN, None)
