@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from hetsched.errors import DataError, UsageError
 from hetsched.units import parse_extent, quoted
-from hetsched.workload import DtypeChoice
+from hetsched.workload import BaseWorkload, DtypeChoice, convert
 
 Shapes = Mapping[str, tuple[tuple[int, ...], str]]
 """Input -> its shape and stored dtype."""
@@ -26,48 +29,60 @@ def described(forms: Sequence[tuple[str, ...]]) -> str:
     return " or ".join("x".join(names) for names in forms)
 
 
-def infer(
-    name: str,
-    extent: str,
-    forms: Sequence[tuple[str, ...]],
-    dtypes: DtypeChoice,
-    explicit: Mapping[str, Any],
-    stored: tuple[str, tuple[tuple[int, ...], str]] | None,
-) -> dict[str, Any]:
-    """Return the explicit parameters of workload `name`, with `extent` and dtype of its input.
+class WithExtent(BaseWorkload):
+    """A workload with its sizes in one parameter, `extent`, which the first input has, too."""
 
-    Parameters
-    ----------
-    forms : sequence of tuples
-        Names of axes, "ROWS": one tuple for each number of axes.
-    stored : (name of the input, (shape, dtype)) or None
+    extent: str
+    dtypes: DtypeChoice
 
-    Raises
-    ------
-    UsageError
-        There is neither an input nor an extent.
-    DataError
-        The input has no such shape or dtype, or contradicts `extent`.
-    """
-    full = {key: value for key, value in explicit.items() if value is not None}
-    if "dtype" in full:
-        full["dtype"] = dtypes.parse(name, full["dtype"]).name
-    if stored is None:
-        if not full.get(extent):
-            raise UsageError(f"{name} needs a {extent}, {described(forms)}, or an input array")
-        return full
-    array, (shape, dtype) = stored
-    description, fitting = f"{array} holds {dtype} of shape {tuple(shape)}", dtypes.fitting(dtype)
-    if fitting is None:
-        raise DataError(f"{description}; {name} computes in {dtypes.description}")
-    if len(shape) not in map(len, forms):
-        counts = " or ".join(COUNTS[len(names)] for names in forms)
-        raise DataError(f"{description}; {name} needs {counts} axes, {described(forms)}")
-    if min(shape) < 1:
-        raise DataError(f"{description}: it is empty; nothing to compute")
-    text = "x".join(map(str, shape))
-    if full.get(extent) and parse(str(full[extent]), forms) != tuple(shape):
-        raise DataError(
-            f"{description}, but {extent} is {full[extent]}; give {text}, or leave it out"
+    @abstractmethod
+    def forms(self, explicit: Mapping[str, Any]) -> Sequence[tuple[str, ...]]:
+        """Return the names of the axes, ("ROWS", "COLS"), for each number of axes."""
+
+    def infer(self, explicit: Mapping[str, Any], arrays: Shapes) -> Any:
+        full = {key: value for key, value in explicit.items() if value is not None}
+        if "dtype" in full:
+            full["dtype"] = self.dtypes.parse(self.name, full["dtype"]).name
+        array, forms = self.inputs[0], self.forms(explicit)
+        if array in arrays:
+            full = {"dtype": self._fitting(array, *arrays[array], full, forms), **full}
+            full[self.extent] = "x".join(map(str, arrays[array][0]))
+        elif not full.get(self.extent):
+            wanted = f"{self.extent}, {described(forms)}, or an input array"
+            raise UsageError(f"{self.name} needs a {wanted}")
+        params = convert(self, full)
+        self.load(params)
+        return params
+
+    def _fitting(
+        self,
+        array: str,
+        shape: tuple[int, ...],
+        dtype: str,
+        full: Mapping[str, Any],
+        forms: Sequence[tuple[str, ...]],
+    ) -> str:
+        """Return the dtype that holds an input. Raises DataError: it doesn't fit."""
+        description, fitting = (
+            f"{array} holds {dtype} of shape {shape}",
+            self.dtypes.fitting(dtype),
         )
-    return {"dtype": fitting.name, **full, extent: text}
+        if fitting is None:
+            takes = self.dtypes.description
+            raise DataError(f"{description}; {self.name} computes in {takes}")
+        if len(shape) not in map(len, forms):
+            counts = " or ".join(COUNTS[len(names)] for names in forms)
+            raise DataError(f"{description}; {self.name} needs {counts} axes, {described(forms)}")
+        if min(shape) < 1:
+            raise DataError(f"{description}: it is empty; nothing to compute")
+        given = full.get(self.extent)
+        if given and parse(str(given), forms) != shape:
+            text = "x".join(map(str, shape))
+            raise DataError(
+                f"{description}, but {self.extent} is {given}; give {text}, or leave it out"
+            )
+        return fitting.name
+
+    def resized(self, p: Any, load: int) -> Any:
+        sizes = getattr(p, self.extent).split("x")[1:]
+        return msgspec.structs.replace(p, **{self.extent: "x".join([str(load), *sizes])})

@@ -9,7 +9,8 @@ import msgspec
 from msgspec import Meta
 
 from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext
-from hetsched_workloads.recomputed import DTYPES, Recomputed
+from hetsched_workloads import DTYPES
+from hetsched_workloads.recomputed import Recomputed
 
 if TYPE_CHECKING:
     import numpy as np

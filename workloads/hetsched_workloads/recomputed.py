@@ -6,21 +6,13 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hetsched.workload import (
-    FLOAT32,
-    FLOAT64,
-    Arrays,
-    DtypeChoice,
-    KernelContext,
-    Variant,
-    Workload,
-)
+from hetsched.workload import Arrays, DtypeChoice, KernelContext, Variant, Workload
+from hetsched_workloads import DTYPES
 from hetsched_workloads.installed import solver_variants
 
 if TYPE_CHECKING:
     import numpy as np
 
-DTYPES = DtypeChoice(FLOAT32, FLOAT64)
 ROUNDINGS = 32.0
 """Roundings of a unit's largest intermediate value by which a result may be off."""
 PIECE_BYTES = 1 << 20
@@ -31,7 +23,7 @@ class Recomputed(Workload):
     """A workload with an output "y" that SciPy or NumPy computes on cores, and CuPy on GPUs."""
 
     writes_all = True
-    dtypes = DTYPES
+    dtypes: DtypeChoice = DTYPES
     library = "scipy"
     tolerances = (1e-2, 1e-9)
     """Of results in single and in double precision."""

@@ -17,11 +17,8 @@ from msgspec import Meta
 
 from hetsched.errors import DataError, UsageError
 from hetsched.workload import (
-    FLOAT32,
-    FLOAT64,
     Arrays,
     ArraySpec,
-    DtypeChoice,
     Iterative,
     KernelContext,
     Reduction,
@@ -30,14 +27,12 @@ from hetsched.workload import (
     StageKernel,
     StateArray,
     Values,
-    convert,
 )
-from hetsched_workloads import extents
+from hetsched_workloads import DTYPES, extents
 
 if TYPE_CHECKING:
     import numpy as np
 
-DTYPES = DtypeChoice(FLOAT32, FLOAT64)
 FORMS = (("COUNT",), ("COUNT", "COLS"), ("COUNT", "ROWS", "COLS"))
 DIGIT_BITS = 16
 DIGITS = 1 << DIGIT_BITS
@@ -81,7 +76,7 @@ class StatisticsParams(msgspec.Struct, frozen=True):
         return [rank for low in lower for rank in (low, min(low + 1, last))]
 
 
-class Statistics(Iterative):
+class Statistics(extents.WithExtent, Iterative):
     """Mean, variance, histogram and quantiles of all of x.
 
     Outputs: "summary" (4,), "histogram" (bins,), "edges" (bins + 1,), "quantiles".
@@ -89,8 +84,13 @@ class Statistics(Iterative):
 
     name = "statistics"
     Params = StatisticsParams
+    extent = "shape"
+    dtypes = DTYPES
     writes_all = True
     optional_outputs = ("histogram", "edges", "quantiles")
+
+    def forms(self, explicit: Mapping[str, Any]) -> Sequence[tuple[str, ...]]:
+        return FORMS
 
     def load(self, p: StatisticsParams) -> int:
         DTYPES.parse(self.name, p.dtype)
@@ -146,16 +146,6 @@ class Statistics(Iterative):
     def kernel(self, p: StatisticsParams, context: KernelContext) -> Mapping[str, StageKernel]:
         kernels = _Kernels(p, context.xp)
         return {"moments": kernels.moments, "count": kernels.count, "result": kernels.result}
-
-    def infer(self, explicit: Mapping[str, Any], arrays: extents.Shapes) -> StatisticsParams:
-        stored = ("x", arrays["x"]) if "x" in arrays else None
-        full = extents.infer(self.name, "shape", FORMS, DTYPES, explicit, stored)
-        params: StatisticsParams = convert(self, full)
-        self.load(params)
-        return params
-
-    def resized(self, p: StatisticsParams, load: int) -> StatisticsParams:
-        return msgspec.structs.replace(p, shape="x".join(map(str, (load, *p.sizes[1:]))))
 
     def errors(
         self, p: StatisticsParams, inputs: Arrays, outputs: Arrays, rows: Rows, seed: int

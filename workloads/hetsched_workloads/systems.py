@@ -3,17 +3,77 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from hetsched.errors import DataError
-from hetsched.workload import FLOAT32, FLOAT64, DtypeChoice, Reduction
+from hetsched.workload import ArraySpec, Reduction, Rows
+from hetsched_workloads.extents import Shapes
+from hetsched_workloads.solver import Solver
 
-DTYPES = DtypeChoice(FLOAT32, FLOAT64)
+if TYPE_CHECKING:
+    import numpy as np
+
 MAX_GROWTH = 1e6
 """A relative residual above which growth counts as divergence. Arbitrary."""
 MIN_SIZE = 1e-140
 """Of the largest element of b: the squares of a residual 1e-14 as large don't underflow."""
+
+
+SLACK, ROUNDING = 2.0, 64.0
+"""By how much a row of the result may be off: times what the criterion allows for the whole
+system; roundings of a product with a rounded x, and of a residual by recurrence."""
+
+
+class LinearSystem(Solver):
+    """A x = b from a start x0, if it is given: then the parameter x0 is true."""
+
+    optional_inputs = ("x0",)
+
+    def vectors(self, p: Any) -> list[ArraySpec]:
+        given = ("b", "x0") if p.x0 else ("b",)
+        inputs = [ArraySpec(name, "split", (), p.dtype) for name in given]
+        return [*inputs, ArraySpec("x", "out", (), p.dtype)]
+
+    def _inferred(
+        self, explicit: Mapping[str, Any], arrays: Shapes, sources: Mapping[str, str]
+    ) -> Any:
+        full = {**explicit, "x0": True} if "x0" in arrays else explicit
+        return super()._inferred(full, arrays, sources)
+
+
+def row_errors(
+    b: np.ndarray,
+    x: np.ndarray,
+    rows: Rows,
+    step: int,
+    products: Callable[[slice, np.ndarray], tuple[np.ndarray, np.ndarray]],
+    allowed: float,
+) -> np.ndarray:
+    """Return |b - A x| over what is right, of each of `rows`, in double precision.
+
+    Parameters
+    ----------
+    step : int, rows
+        Computed at once.
+    products : callable
+        (some rows, x in double precision) -> these rows of A x and of |A| |x|.
+    allowed : float
+        By the criterion.
+    """
+    import numpy as np
+
+    wide, eps = x.astype(np.float64), float(np.finfo(x.dtype).eps) / 2
+    errors = np.empty(rows.count)
+    for first in range(rows.first, rows.stop, step):
+        block = slice(first, min(first + step, rows.stop))
+        product, size = products(block, wide)
+        right = b[block].astype(np.float64)
+        distance = np.abs(right - product)
+        limit = SLACK * allowed + ROUNDING * eps * (np.abs(right) + size)
+        own = slice(block.start - rows.first, block.stop - rows.first)
+        errors[own] = np.divide(distance, limit, out=distance.copy(), where=limit != 0)
+    return errors
 
 
 def change_of(values: Mapping[str, Any]) -> float:

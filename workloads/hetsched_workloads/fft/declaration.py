@@ -23,7 +23,6 @@ from hetsched.workload import (
     ArraySpec,
     DtypeChoice,
     Variant,
-    convert,
 )
 from hetsched.workload.protocol import array_bytes
 from hetsched_workloads import extents
@@ -138,13 +137,15 @@ class FftParams(msgspec.Struct, frozen=True):
         return float(self.points ** -(1 - power if name.startswith("i") else power))
 
 
-class Fft(Recomputed):
+class Fft(extents.WithExtent, Recomputed):
     """Batched FFTs; one unit is one index of axis 0, as a plane."""
 
     name = "fft"
     in_threads = "yes"
     in_place = {"cuda": {"y": "x"}}
     Params = FftParams
+    extent = "batch"
+    dtypes = DTYPES
     tolerances = (2e-3, 2e-11)
 
     def load(self, p: FftParams) -> int:
@@ -155,9 +156,6 @@ class Fft(Recomputed):
         if min(p.output_shape) < 1:
             raise UsageError(f"kind c2r: the last of its axes has one value in {p.batch}, needs 2")
         return p.count
-
-    def resized(self, p: FftParams, load: int) -> FftParams:
-        return msgspec.structs.replace(p, batch="x".join(map(str, (load, *p.shape))))
 
     def arrays(self, p: FftParams) -> Sequence[ArraySpec]:
         real = DTYPES[p.dtype].real
@@ -238,14 +236,13 @@ class Fft(Recomputed):
         allowed = ROUNDINGS * float(info.eps) * largest * (typical + OWN * sizes)
         return float((np.abs(y - expected) / (allowed + info.smallest_normal * y.size)).max())
 
+    def forms(self, explicit: Mapping[str, Any]) -> Sequence[tuple[str, ...]]:
+        return FORMS_WITH_AXES if explicit.get("axes") else FORMS
+
     def infer(self, explicit: Mapping[str, Any], arrays: extents.Shapes) -> FftParams:
-        stored = ("x", arrays["x"]) if "x" in arrays else None
-        forms = FORMS_WITH_AXES if explicit.get("axes") else FORMS
-        full = extents.infer(self.name, "batch", forms, DTYPES, explicit, stored)
-        params: FftParams = convert(self, full)
-        if params.kind == "r2c" and stored and "c" in stored[1][1]:
-            raise DataError(f"x holds {stored[1][1]}; kind r2c takes real values")
-        self.load(params)
+        params: FftParams = super().infer(explicit, arrays)
+        if params.kind == "r2c" and "x" in arrays and "c" in arrays["x"][1]:
+            raise DataError(f"x holds {arrays['x'][1]}; kind r2c takes real values")
         return params
 
 

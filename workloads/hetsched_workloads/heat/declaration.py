@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -19,29 +19,17 @@ from hetsched.errors import UsageError
 from hetsched.units import closest_hint, quoted
 from hetsched.workload import (
     FLOAT32,
-    FLOAT64,
     MAX_FLOAT,
-    Arrays,
     ArraySpec,
     Border,
-    DtypeChoice,
-    Iterative,
     Reduction,
-    Rows,
     Stage,
     StateArray,
     Values,
-    Variant,
-    convert,
 )
-from hetsched_workloads import extents
-from hetsched_workloads.installed import solver_variants
+from hetsched_workloads import DTYPES, extents
+from hetsched_workloads.solver import Solver
 
-if TYPE_CHECKING:
-    import numpy as np
-
-HERE = "hetsched_workloads.heat."
-DTYPES = DtypeChoice(FLOAT32, FLOAT64)
 FORMS = (("ROWS", "COLS"), ("PLANES", "ROWS", "COLS"))
 MAX_FLOAT32 = 2.0**127 * (2 - 2.0**-23)
 DEFAULT_FRACTION = 0.9
@@ -118,17 +106,22 @@ class HeatParams(msgspec.Struct, frozen=True):
         return self.diffusivity * self.time_step / self.spacing**2
 
 
-class Heat(Iterative):
+class Heat(extents.WithExtent, Solver):
     """Diffusion of heat; one row is one of a 2D or 3D grid.
 
     Outputs: final, the values after `steps` steps, or fewer if it became steady; steps (1,).
     """
 
     name = "heat"
-    writes_all = True
+    package = "hetsched_workloads.heat"
+    libraries = {"numba": "compiled", "numpy": "kernels", "cupy": "kernels", "pyopencl": "opencl"}
     Params = HeatParams
+    extent = "grid"
     inputs = ("initial",)
     optional_outputs = ("steps",)
+
+    def forms(self, explicit: Mapping[str, Any]) -> Sequence[tuple[str, ...]]:
+        return FORMS
 
     def load(self, p: HeatParams) -> int:
         axes = len(p.borders)
@@ -142,10 +135,6 @@ class Heat(Iterative):
                 f" diffusivity is {largest:.6g}"
             )
         return p.shape[0]
-
-    def resized(self, p: HeatParams, load: int) -> HeatParams:
-        grid = "x".join(map(str, (load, *p.shape[1:])))
-        return msgspec.structs.replace(p, grid=grid)
 
     def arrays(self, p: HeatParams) -> Sequence[ArraySpec]:
         return (
@@ -190,24 +179,5 @@ class Heat(Iterative):
         """Return the largest change of a point in the last step, if there is a tolerance."""
         return float(values.now["change"]) if p.tolerance > 0 else float("nan")
 
-    def errors(
-        self, p: HeatParams, inputs: Arrays, outputs: Arrays, rows: Rows, seed: int
-    ) -> np.ndarray:
-        from hetsched_workloads.heat import verification
-
-        return verification.errors(p, inputs["initial"], outputs, rows)
-
     def flops(self, p: HeatParams, x: int) -> float:
         return float(x) * math.prod(p.shape[1:]) * (2 * len(p.shape) + 3)
-
-    def variants(self, kind: str) -> Sequence[Variant]:
-        return solver_variants(
-            kind, HERE, numba="compiled", numpy="kernels", cupy="kernels", pyopencl="opencl"
-        )
-
-    def infer(self, explicit: Mapping[str, Any], arrays: extents.Shapes) -> HeatParams:
-        stored = ("initial", arrays["initial"]) if "initial" in arrays else None
-        full = extents.infer(self.name, "grid", FORMS, DTYPES, explicit, stored)
-        params: HeatParams = convert(self, full)
-        self.load(params)
-        return params

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.fft
 
 from hetsched.workload import Arrays, Rows
+from hetsched.workload.streams import fill_units
 from hetsched_workloads.heat.declaration import HeatParams
 
 ROUNDINGS = 8.0
@@ -46,8 +47,13 @@ def ratio_of_modes(p: HeatParams, border: str, size: int) -> np.ndarray:
     return np.asarray(4 * float(np.dtype(p.dtype).type(p.ratio)) * np.sin(angle / 2) ** 2)
 
 
-def errors(p: HeatParams, initial: np.ndarray, outputs: Arrays, rows: Rows) -> np.ndarray:
+def generate(p: HeatParams, seed: int, array: str, first: int, out: np.ndarray) -> None:
+    fill_units(seed, array, first, out)
+
+
+def errors(p: HeatParams, inputs: Arrays, outputs: Arrays, rows: Rows) -> np.ndarray:
     """Return the largest error of each row, in roundings that the steps explain."""
+    initial = inputs["initial"]
     steps = int(outputs["steps"][0])
     if not 1 <= steps <= p.steps:
         return np.full(rows.count, np.inf)

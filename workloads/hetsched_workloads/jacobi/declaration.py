@@ -11,29 +11,17 @@ The residual may rise again, so the result is the x with the least |b - A x|, th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from hetsched.errors import DataError
-from hetsched.workload import (
-    INFERRED,
-    Arrays,
-    ArraySpec,
-    Iterative,
-    Reduction,
-    Rows,
-    Stage,
-    StateArray,
-    Values,
-    Variant,
-)
-from hetsched_workloads.extents import Shapes
-from hetsched_workloads.installed import solver_variants
+from hetsched.workload import INFERRED, ArraySpec, Reduction, Stage, StateArray, Values
+from hetsched_workloads import DTYPES
 from hetsched_workloads.systems import (
-    DTYPES,
+    LinearSystem,
     change_of,
     is_diverging,
     residual_of,
@@ -41,10 +29,6 @@ from hetsched_workloads.systems import (
     sums,
 )
 
-if TYPE_CHECKING:
-    import numpy as np
-
-HERE = "hetsched_workloads.jacobi."
 MAX_GRANULE = 32
 """Rows per call of the matrix product. Of 8192 columns, 8 rows per call are as fast as 128."""
 MIN_GRANULES = 16
@@ -66,25 +50,18 @@ class JacobiParams(msgspec.Struct, frozen=True):
     x0: Annotated[bool, Meta(description="there is an input x0", extra=INFERRED)] = False
 
 
-class Jacobi(Iterative):
+class Jacobi(LinearSystem):
     """A x = b by Jacobi's method; a unit is a row of A."""
 
     name = "jacobi"
-    writes_all = True
+    package = "hetsched_workloads.jacobi"
+    libraries = {"numpy": "kernels", "cupy": "kernels", "pyopencl": "opencl"}
     Params = JacobiParams
     inputs = ("A", "b", "x0")
-    optional_inputs = ("x0",)
     axes = {"A": ("n", "n"), "b": ("n",), "x0": ("n",)}
-    dtypes = DTYPES
 
     def arrays(self, p: JacobiParams) -> Sequence[ArraySpec]:
-        first = (ArraySpec("x0", "split", (), p.dtype),) if p.x0 else ()
-        return (
-            ArraySpec("A", "split", (p.n,), p.dtype),
-            ArraySpec("b", "split", (), p.dtype),
-            *first,
-            ArraySpec("x", "out", (), p.dtype),
-        )
+        return (ArraySpec("A", "split", (p.n,), p.dtype), *self.vectors(p))
 
     def state(self, p: JacobiParams) -> Sequence[StateArray]:
         """Return x and the residual, and a copy of x that all devices read in the same iteration.
@@ -147,27 +124,5 @@ class Jacobi(Iterative):
     def granule(self, p: JacobiParams) -> int:
         return max(1, min(MAX_GRANULE, p.n // MIN_GRANULES))
 
-    def errors(
-        self, p: JacobiParams, inputs: Arrays, outputs: Arrays, rows: Rows, seed: int
-    ) -> np.ndarray:
-        from hetsched_workloads.jacobi import verification
-
-        return verification.errors(p, inputs, outputs["x"], rows)
-
     def flops(self, p: JacobiParams, x: int) -> float:
         return x * (2.0 * p.n + 6)
-
-    def variants(self, kind: str) -> Sequence[Variant]:
-        return solver_variants(kind, HERE, numpy="kernels", cupy="kernels", pyopencl="opencl")
-
-    def generate(
-        self, p: JacobiParams, seed: int, array: str, first: int, out: np.ndarray
-    ) -> None:
-        from hetsched_workloads.jacobi import verification
-
-        verification.generate(seed, array, first, out)
-
-    def infer(self, explicit: Mapping[str, Any], arrays: Shapes) -> JacobiParams:
-        full = {**explicit, "x0": True} if "x0" in arrays else explicit
-        params: JacobiParams = super().infer(full, arrays)
-        return params

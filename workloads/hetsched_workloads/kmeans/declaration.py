@@ -9,34 +9,17 @@ end assigns the points once more, so that labels, centroids and inertia belong t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from hetsched.errors import DataError, UsageError
-from hetsched.workload import (
-    FLOAT32,
-    FLOAT64,
-    Arrays,
-    ArraySpec,
-    DtypeChoice,
-    Iterative,
-    Reduction,
-    Rows,
-    Stage,
-    StateArray,
-    Values,
-    Variant,
-)
+from hetsched.workload import ArraySpec, Reduction, Stage, StateArray, Values
+from hetsched_workloads import DTYPES
 from hetsched_workloads.extents import Shapes
-from hetsched_workloads.installed import solver_variants
+from hetsched_workloads.solver import Solver
 
-if TYPE_CHECKING:
-    import numpy as np
-
-HERE = "hetsched_workloads.kmeans."
-DTYPES = DtypeChoice(FLOAT32, FLOAT64)
 MAX_MOVED = 8
 """Centroids without points that are moved in one iteration; the others wait. Arbitrary."""
 
@@ -58,19 +41,19 @@ class KMeansParams(msgspec.Struct, frozen=True):
     dtype: Annotated[str, Meta(description=DTYPES.description)] = DTYPES.single.name
 
 
-class KMeans(Iterative):
+class KMeans(Solver):
     """Clusters of points by k-means; one row is one point.
 
     Outputs: labels (count,), centroids (clusters, dimensions), inertia (1,).
     """
 
     name = "kmeans"
-    writes_all = True
+    package = "hetsched_workloads.kmeans"
+    libraries = {"numba": "compiled", "numpy": "kernels", "cupy": "kernels"}
     Params = KMeansParams
     inputs = ("points", "start")
     optional_inputs = ("start",)
     axes = {"points": ("count", "dimensions"), "start": ("clusters", "dimensions")}
-    dtypes = DTYPES
 
     def load(self, p: KMeansParams) -> int:
         count = super().load(p)
@@ -148,26 +131,9 @@ class KMeans(Iterative):
 
         return lloyd.relative_move(p, values.now)
 
-    def errors(
-        self, p: KMeansParams, inputs: Arrays, outputs: Arrays, rows: Rows, seed: int
-    ) -> np.ndarray:
-        from hetsched_workloads.kmeans import verification
-
-        return verification.errors(p, inputs, outputs, rows)
-
     def flops(self, p: KMeansParams, x: int) -> float:
         """Return those of an iteration: distances and sums."""
         return float(x) * (2 * p.clusters * p.dimensions + 2 * p.clusters + 3 * p.dimensions)
-
-    def variants(self, kind: str) -> Sequence[Variant]:
-        return solver_variants(kind, HERE, numba="compiled", numpy="kernels", cupy="kernels")
-
-    def generate(
-        self, p: KMeansParams, seed: int, array: str, first: int, out: np.ndarray
-    ) -> None:
-        from hetsched_workloads.kmeans import verification
-
-        verification.generate(p, seed, array, first, out)
 
     def infer(self, explicit: Mapping[str, Any], arrays: Shapes) -> KMeansParams:
         """Take the dtype from the points only: `start` is in double precision."""

@@ -15,23 +15,14 @@ import msgspec
 from msgspec import Meta
 
 from hetsched.memory import MemoryDemand
-from hetsched.workload import (
-    FLOAT32,
-    FLOAT64,
-    Arrays,
-    ArraySpec,
-    DtypeChoice,
-    Variant,
-    Workload,
-    version,
-)
+from hetsched.workload import Arrays, ArraySpec, Variant, Workload, version
+from hetsched_workloads import DTYPES
 from hetsched_workloads.installed import late
 
 if TYPE_CHECKING:
     import numpy as np
 
 HERE = "hetsched_workloads.matrix_update."
-DTYPES = DtypeChoice(FLOAT32, FLOAT64)
 
 
 class MatrixParams(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from hetsched.workload import Arrays
-from hetsched_workloads.matrix_update.declaration import DTYPES
+from hetsched_workloads import DTYPES
 
 TOLERANCE_FACTOR = 64.0
 DOUBLE_FACTOR = 32.0

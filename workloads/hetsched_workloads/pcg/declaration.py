@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -30,33 +30,19 @@ from hetsched.errors import DataError, UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.workload import (
     INFERRED,
-    Arrays,
     ArraySpec,
-    Iterative,
     Reduction,
-    Rows,
     SparseMatrix,
     Stage,
     StateArray,
     Values,
-    Variant,
     version,
 )
+from hetsched_workloads import DTYPES
 from hetsched_workloads.extents import Shapes
-from hetsched_workloads.installed import solver_variants
 from hetsched_workloads.pcg.inference import PARTS, grid_sizes, matrix_sizes
-from hetsched_workloads.systems import (
-    DTYPES,
-    residual_of,
-    size_of_b,
-    sum_of,
-    sums,
-)
+from hetsched_workloads.systems import LinearSystem, residual_of, size_of_b, sum_of, sums
 
-if TYPE_CHECKING:
-    import numpy as np
-
-HERE = "hetsched_workloads.pcg."
 MAX_BLOCK = 4096
 MIN_BLOCKS = 256
 """Blocks of a large system without incomplete Cholesky: units that the balancer can move."""
@@ -97,17 +83,16 @@ class PcgParams(msgspec.Struct, frozen=True):
     x0: Annotated[bool, Meta(description="there is an input x0", extra=INFERRED)] = False
 
 
-class Pcg(Iterative):
+class Pcg(LinearSystem):
     """A x = b by conjugate gradients; a unit is a row of A."""
 
     name = "pcg"
-    writes_all = True
+    package = "hetsched_workloads.pcg"
+    libraries = {"numba": "numba_cpu", "scipy": "scipy_cpu", "cupy": "cupy_cuda"}
     Params = PcgParams
     composites = (SparseMatrix("A"),)
     inputs = (*PARTS, "b", "x0")
-    optional_inputs = ("x0",)
     axes = {"A.data": ("nonzeros",), "b": ("n",), "x0": ("n",)}
-    dtypes = DTYPES
 
     def load(self, p: PcgParams) -> int:
         DTYPES.parse(self.name, p.dtype)
@@ -116,14 +101,11 @@ class Pcg(Iterative):
         return p.n
 
     def arrays(self, p: PcgParams) -> Sequence[ArraySpec]:
-        first = (ArraySpec("x0", "split", (), p.dtype),) if p.x0 else ()
         return (
             ArraySpec("A.data", "resident", (p.nonzeros,), p.dtype, PARTS[2]),
             ArraySpec("A.indices", "resident", (p.nonzeros,), p.index_dtype, PARTS[2]),
             ArraySpec(PARTS[2], "resident", (p.n + 1,), p.index_dtype, PARTS[2]),
-            ArraySpec("b", "split", (), p.dtype),
-            *first,
-            ArraySpec("x", "out", (), p.dtype),
+            *self.vectors(p),
         )
 
     def state(self, p: PcgParams) -> Sequence[StateArray]:
@@ -220,30 +202,14 @@ class Pcg(Iterative):
             resident_bytes=plain.resident_bytes,
         )
 
-    def errors(
-        self, p: PcgParams, inputs: Arrays, outputs: Arrays, rows: Rows, seed: int
-    ) -> np.ndarray:
-        from hetsched_workloads.pcg import verification
-
-        return verification.errors(p, inputs, outputs["x"], rows)
-
     def flops(self, p: PcgParams, x: int) -> float:
         per_row = p.nonzeros / p.n
         factors = {"none": 0.0, "diagonal": 1.0, "cholesky": 2 * per_row}[p.preconditioner]
         return x * (2 * per_row + 12 + factors)
 
-    def variants(self, kind: str) -> Sequence[Variant]:
-        return solver_variants(kind, HERE, numba="numba_cpu", scipy="scipy_cpu", cupy="cupy_cuda")
-
-    def generate(self, p: PcgParams, seed: int, array: str, first: int, out: np.ndarray) -> None:
-        from hetsched_workloads.pcg import verification
-
-        verification.generate(p, seed, array, first, out)
-
     def infer(self, explicit: Mapping[str, Any], arrays: Shapes) -> PcgParams:
         has_matrix = PARTS[0] in arrays
         full = (matrix_sizes if has_matrix else grid_sizes)(explicit, arrays)
-        if "x0" in arrays:
-            full["x0"] = True
-        params: PcgParams = self._inferred(full, arrays, {"n": "A" if has_matrix else "the grid"})
+        sources = {"n": "A" if has_matrix else "the grid"}
+        params: PcgParams = self._inferred(full, arrays, sources)
         return params
