@@ -65,6 +65,7 @@ ON_REQUEST = {
     ("hetsched.client.client", "hetsched.hosts.client"),
     ("hetsched.client.job", "asyncio"),
     ("hetsched.explain.records", "hetsched.plots"),
+    ("hetsched.functions.map", "hetsched.hosts.client"),
     ("hetsched.functions.joblib_backend", "joblib.parallel"),
 }
 """(source, module): what few callers ask for: a cluster, `await job`, a notebook, joblib."""

@@ -85,6 +85,7 @@ def map(  # noqa: PLR0913 - optional keywords
     broadcast: int | Iterable[int] = (),
     memory: int | str | None = None,
     devices: str | Sequence[str] = (),
+    cluster: str | None = None,
     **kwargs: Any,
 ) -> Any:
     """Apply a function to blocks of arrays, on all devices, and return the blocks' results joined.
@@ -120,6 +121,9 @@ def map(  # noqa: PLR0913 - optional keywords
         Limit of each device's own memory.
     devices : str or sequence of str
         Names or groups of devices; all by default, and none for small calls.
+    cluster : str, ``tls://HOST:PORT``, optional
+        The scheduler of a Dask cluster, over whose hosts the call is divided. They import `f` by
+        its name. The connection stays for later calls.
     **kwargs
         Passed to the function.
 
@@ -135,6 +139,13 @@ def map(  # noqa: PLR0913 - optional keywords
     Exception
         What the function raises, with a note that names the units.
     """
+    if cluster is not None:
+        from hetsched.hosts.client import shared_client
+
+        return shared_client(cluster).map(
+            f, *arrays, axis=axis, overlap=overlap, mode=mode, out=out, dtype=dtype, shape=shape,
+            broadcast=broadcast, memory=memory, devices=devices, **kwargs,
+        )  # fmt: skip
     with contextlib.ExitStack() as stack:
         call = make_call(f, arrays, axis, overlap, mode, broadcast, kwargs, stack)
         call.dtype = None if dtype is None else named_dtype(dtype)

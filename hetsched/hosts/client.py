@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import itertools
 import os
@@ -34,6 +35,8 @@ from hetsched.workload.iterative import Iterative
 from hetsched.workload.protocol import sizes_as_text
 
 Follow = Callable[[Outcome], object] | None
+MAX_SHARED = 8
+"""Clusters to which `hetsched.map` stays connected."""
 CASTING: Any = "same_kind"
 
 
@@ -85,6 +88,11 @@ class ClusterClient:
             job.cancel()
         self._pool.shutdown()
         self._hosts.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it takes no jobs, as in a forked child."""
+        return not self._is_open or os.getpid() != self._pid
 
     def hosts(self) -> Sequence[str]:
         """Return the names of the hosts."""
@@ -452,6 +460,38 @@ def connect(
         cluster, security=security, insecure=insecure, timeout=timeout, patience=patience
     )
     return ClusterClient(hosts, HostModels(paths.state_dir() / "hosts.json"))
+
+
+_shared: dict[str, ClusterClient] = {}
+_shared_lock = threading.Lock()
+
+
+def shared_client(cluster: str) -> ClusterClient:
+    """Return this process's client of a cluster, with Dask's configured security.
+
+    Raises as `connect`.
+    """
+    with _shared_lock:
+        client = _shared.pop(cluster, None)
+        if client is None or client.is_closed:
+            client = connect(cluster)
+        _shared[cluster] = client  # the latest is the last
+        if len(_shared) > MAX_SHARED:
+            _shared.pop(next(iter(_shared))).close()
+        return client
+
+
+@atexit.register
+def _close_shared() -> None:
+    while _shared:
+        _shared.popitem()[1].close()
+
+
+os.register_at_fork(
+    before=_shared_lock.acquire,
+    after_in_parent=_shared_lock.release,
+    after_in_child=_shared_lock.release,
+)
 
 
 def _target(value: Any) -> np.ndarray:

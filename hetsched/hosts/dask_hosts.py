@@ -6,89 +6,33 @@ Dask starts the workers, knows which are there, and secures the way to them. Eac
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import importlib.metadata
 import ipaddress
 import math
-import secrets
-import socket
 import ssl
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-import msgspec
 from distributed import Client
 from distributed.security import Security
 
 import hetsched
 from hetsched import errors
 from hetsched.hosts.channel import PATIENCE
-from hetsched.hosts.host import Settings
 from hetsched.hosts.tcp import Link, TcpHosts
+from hetsched.hosts.worker import START, place
 from hetsched.units import quoted
 
-START = 30.0
-"""Seconds for a host's child to start, and for the scheduler to answer."""
 LOOK = 1.0
 """Seconds between two looks for new workers."""
 RETRY = 3.0
 """Seconds before a worker without a connection is asked again."""
 CLOSE = 5.0
 """Seconds for the scheduler to take leave."""
-
-
-def _start(settings: Settings) -> tuple[int, subprocess.Popen[bytes]]:
-    """Start a worker's child; return its port. Raises RuntimeError.
-
-    Its standard input is a pipe from the worker: it ends however the worker does.
-    """
-    child = subprocess.Popen(
-        [sys.executable, "-m", "hetsched.hosts.host"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert child.stdin is not None
-    assert child.stdout is not None
-    late = threading.Timer(START, child.kill)
-    late.start()
-    try:
-        child.stdin.write(msgspec.json.encode(settings) + b"\n")
-        child.stdin.flush()
-        return int(child.stdout.readline()), child
-    except (OSError, ValueError):
-        child.kill()
-        raise RuntimeError("hetsched's host process hasn't started: see its log") from None
-    finally:
-        late.cancel()
-
-
-async def _place(settings: dict[str, Any], dask_worker: Any) -> tuple[str, str, int, str]:
-    """Return (machine, interface, port, token) of a worker's child, started unless it runs.
-
-    In the worker, whose event loop it doesn't block.
-    """
-    if not hasattr(dask_worker, "hetsched_lock"):
-        dask_worker.hetsched_lock, dask_worker.hetsched = asyncio.Lock(), None
-    async with dask_worker.hetsched_lock:
-        if dask_worker.hetsched is None or dask_worker.hetsched[-1].poll() is not None:
-            security = dask_worker.security
-            chosen = Settings(
-                token=secrets.token_hex(32),
-                interface=urlsplit(dask_worker.address).hostname or "127.0.0.1",
-                ca=security.tls_ca_file or "",
-                certificate=security.tls_worker_cert or "",
-                key=security.tls_worker_key or "",
-                **settings,
-            )
-            dask_worker.hetsched = (chosen, *await asyncio.to_thread(_start, chosen))
-        chosen, port, _ = dask_worker.hetsched
-    return socket.gethostname(), chosen.interface, port, chosen.token
 
 
 class DaskHosts(TcpHosts):
@@ -215,7 +159,7 @@ class DaskHosts(TcpHosts):
             raise errors.ProtocolError(
                 f"{worker}: has hetsched {version}, you have {hetsched.__version__}"
             )
-        machine, interface, port, token = self._ask(worker, _place, self._settings)
+        machine, interface, port, token = self._ask(worker, place, self._settings)
         return self.join(machine, (interface, port), token, self._context)
 
     def _ask(self, worker: str, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -41,6 +41,7 @@ from hetsched.hosts.channel import (
     send_now,
     write_rows,
 )
+from hetsched.hosts.worker import Settings
 from hetsched.store.input_files import open_regular
 
 PARTS = 2
@@ -52,21 +53,6 @@ RETRY = 0.1
 GRACE = 10.0
 """Seconds for what runs to end."""
 log = logging.getLogger(__name__)
-
-
-class Settings(msgspec.Struct, frozen=True):
-    """How to listen; the TLS files are Dask's, as paths or texts, all or none."""
-
-    token: str
-    interface: str = "127.0.0.1"
-    ca: str = ""
-    certificate: str = ""
-    key: str = ""
-    endpoint: str | None = None
-    embedded: bool = False
-    """Run an engine in this process even if the host has a daemon."""
-    config: str | None = None
-    """Of the engine in this process."""
 
 
 class Session:

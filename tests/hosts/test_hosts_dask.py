@@ -93,6 +93,9 @@ def test_the_command_line_runs_jobs_over_hosts(
     with dask.config.set(certificates):
         assert main(["run", *words, "--output", str(out), "--json"]) == 0
         report = json.loads(capsys.readouterr().out)
+        np.testing.assert_array_equal(
+            hetsched.map(np.sqrt, x, cluster=scheduler.scheduler_address), np.sqrt(x)
+        )
         assert main(["submit", *words]) == 0
         assert "over hosts" in capsys.readouterr().out
         for flag in (["--priority", "3"], ["--detach"], ["--plot", str(tmp_path / "a.png")]):
