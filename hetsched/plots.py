@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hetsched.errors import UsageError
 from hetsched.explain.records import ITERATION_PHASES, PHASES
-from hetsched.text import MAX_GROUP_ROWS, grouped_rows, short_device, work_label
+from hetsched.text import grouped_rows, short_device, work_label
 from hetsched.units import counted, format_seconds
 
 if TYPE_CHECKING:
@@ -402,7 +402,7 @@ def _labels(models: Sequence[StoredModel]) -> list[str]:
     has_variants = len({(model.variant, model.version) for model in models}) > 1
     has_storages = len({model.storage for model in models}) > 1
     devices = list(dict.fromkeys(short_device(model.device) for model in models))
-    rows = grouped_rows(devices, str, MAX_GROUP_ROWS)
+    rows = grouped_rows(devices, str)
     group_of = {device: label for label, members in rows for device in members}
     labels = []
     for model in models:

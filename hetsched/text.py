@@ -110,7 +110,7 @@ def number(value: float | None) -> str:
 
 
 def grouped_rows(
-    devices: Sequence[Item], name: Callable[[Item], str], limit: int
+    devices: Sequence[Item], name: Callable[[Item], str], limit: int = MAX_GROUP_ROWS
 ) -> list[tuple[str, list[Item]]]:
     """Return a table's rows: one per device, or "cpu (16)" for more than `limit` of a group."""
     groups: dict[str, list[Item]] = {}
@@ -123,6 +123,11 @@ def grouped_rows(
         else:
             rows.extend((name(member), [member]) for member in members)
     return rows
+
+
+def named_rows(names: Sequence[str]) -> str:
+    """Return the names of these rows, as in a table: "gpu0, cpu (16)"."""
+    return ", ".join(label for label, _ in grouped_rows(names, str))
 
 
 MAX_NAMED_DEVICES = 2

@@ -11,6 +11,9 @@ from hetsched.job import FileOut, FileRef, JobSpec
 from hetsched.units import format_seconds
 
 TAKEN = ("workload", "params", "inputs", "outputs", "devices", "memory_limit", "verify", "seed")
+OF_HOST = {name: name for name in ("planned", "units", "parts", "seconds", "lost")}
+OF_HOST["computing"] = "busy"
+"""Field in JSON -> attribute of a HostWork."""
 
 
 def run_on_hosts(spec: JobSpec, cluster: str, insecure: bool, force: bool, json: bool) -> None:
@@ -56,20 +59,9 @@ def run_on_hosts(spec: JobSpec, cluster: str, insecure: bool, force: bool, json:
         saved = [value for value in result.values() if isinstance(value, str)]
     record = {
         "workload": spec.workload,
-        "load": outcome.load,
-        "seconds": outcome.seconds,
-        "spread": outcome.spread,
-        "again": outcome.again,
+        **{name: getattr(outcome, name) for name in ("load", "seconds", "spread", "again")},
         "hosts": [
-            {
-                "host": host,
-                "planned": work.planned,
-                "units": work.units,
-                "parts": work.parts,
-                "seconds": work.seconds,
-                "computing": work.busy,
-                "lost": work.lost,
-            }
+            {"host": host, **{key: getattr(work, name) for key, name in OF_HOST.items()}}
             for host, work in outcome.work.items()
         ],
         "outputs": saved,

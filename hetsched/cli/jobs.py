@@ -21,7 +21,7 @@ from hetsched.job import (
     Running,
     words,
 )
-from hetsched.text import MAX_GROUP_ROWS, columns, grouped_rows, number, seconds_column
+from hetsched.text import columns, grouped_rows, named_rows, number, seconds_column
 from hetsched.transport.messages import JobLine
 from hetsched.units import counted, format_seconds
 
@@ -212,7 +212,7 @@ def table(report: JobReport) -> list[str]:
     end, seconds of each phase in sum.
     """
     used = [each for each in report.devices if each.share or not each.device.startswith("team")]
-    rows = grouped_rows(used, lambda device: device.device, MAX_GROUP_ROWS)
+    rows = grouped_rows(used, lambda device: device.device)
     groups = [members for _, members in rows]
     active = [[m for m in members if m.share] for members in groups]
     shares = [str(sum(member.share for member in members)) for members in groups]
@@ -293,8 +293,7 @@ def _prediction(report: JobReport) -> str:
         return " (no prediction: not measured before)"
     variant = unmeasured[0].variant
     names = [device.device for device in unmeasured if device.variant == variant]
-    labels = ", ".join(label for label, _ in grouped_rows(names, str, MAX_GROUP_ROWS))
-    return f" (no prediction: no measurements for {variant} on {labels})"
+    return f" (no prediction: no measurements for {variant} on {named_rows(names)})"
 
 
 def _iteration_headline(report: JobReport) -> str:

@@ -13,7 +13,7 @@ from hetsched.cli.jobs import TURN, iteration_progress
 from hetsched.cli.terminal import can_move_cursor, note
 from hetsched.errors import Cancelled
 from hetsched.job import Done, Ended, Failed, JobState, Queued, Running
-from hetsched.text import MAX_GROUP_ROWS, clean, grouped_rows
+from hetsched.text import clean, grouped_rows
 from hetsched.units import format_seconds
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def job_table(state: JobState) -> Table:
     whole.add_row(Text(f"job {state.job}  {clean(_headline(state))}".rstrip(), no_wrap=True))
     if isinstance(state, Running):
         load = sum(device.share for device in state.devices)
-        rows = grouped_rows(state.devices, lambda device: device.device, MAX_GROUP_ROWS)
+        rows = grouped_rows(state.devices, lambda device: device.device)
         for name, members in rows:
             done, share = sum(m.done for m in members), sum(m.share for m in members)
             total, part, label = share, done, f"{done}/{share}"

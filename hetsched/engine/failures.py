@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from hetsched.bounded_cache import BoundedCache
 from hetsched.device import DeviceInfo
 from hetsched.errors import JobFailed
-from hetsched.text import MAX_GROUP_ROWS, grouped_rows
+from hetsched.text import named_rows
 from hetsched.units import counted, format_seconds
 
 log = logging.getLogger(__name__)
@@ -298,9 +298,4 @@ def grouped(reasons: Mapping[str, str]) -> str:
     devices: dict[str, list[str]] = {}
     for device, reason in reasons.items():
         devices.setdefault(reason, []).append(device)
-    return "; ".join(f"{names(members)}: {reason}" for reason, members in devices.items())
-
-
-def names(devices: Iterable[str]) -> str:
-    """Format the names of devices, a few of many."""
-    return ", ".join(label for label, _ in grouped_rows(list(devices), str, MAX_GROUP_ROWS))
+    return "; ".join(f"{named_rows(members)}: {reason}" for reason, members in devices.items())

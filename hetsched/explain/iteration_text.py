@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hetsched.explain.records import ITERATION_PHASES
-from hetsched.text import MAX_GROUP_ROWS, columns, grouped_rows, number, seconds_column
+from hetsched.text import columns, grouped_rows, number, seconds_column
 from hetsched.units import counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def first_rows_table(explanation: Explanation, width: int | None) -> list[str]:
     if explanation.job is not None:
         return []
     rows = []
-    for label, members in grouped_rows(explanation.devices, lambda d: d.device, MAX_GROUP_ROWS):
+    for label, members in grouped_rows(explanation.devices, lambda d: d.device):
         seconds = [d.predicted_seconds for d in members if d.predicted_seconds is not None]
         longest = format_seconds(max(seconds)) if seconds else "not measured"
         variants = ", ".join(dict.fromkeys(device.variant for device in members))
@@ -68,7 +68,7 @@ def phase_table(
     sums = [sum(totals[phase][i] for phase in phases) for i in indices.values()]
     whole = max(history.seconds, *sums)  # a device may wait before the others begin
     rows = []
-    for label, members in grouped_rows(history.devices, str, MAX_GROUP_ROWS):
+    for label, members in grouped_rows(history.devices, str):
         own = [indices[name] for name in members]
         seconds = [sum(totals[phase][i] for i in own) / len(own) for phase in phases]
         names = dict.fromkeys(variants.get(name, "") for name in members)

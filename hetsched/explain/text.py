@@ -15,7 +15,15 @@ from hetsched.explain.iteration_text import (
     progress_table,
 )
 from hetsched.explain.records import PHASES
-from hetsched.text import MAX_GROUP_ROWS, clean, columns, folded, grouped_rows, seconds_column
+from hetsched.text import (
+    MAX_GROUP_ROWS,
+    clean,
+    columns,
+    folded,
+    grouped_rows,
+    named_rows,
+    seconds_column,
+)
 from hetsched.units import counted, format_seconds
 
 if TYPE_CHECKING:
@@ -134,8 +142,8 @@ def _unmeasured(explanation: Explanation) -> str:
     if not devices:
         return "nothing was planned"
     (first, names), *others = devices.items()
-    further = "".join(f", nor for {variant} on {_device_names(n)}" for variant, n in others)
-    return f"no measurements for {first} at this size on {_device_names(names)}{further}"
+    further = "".join(f", nor for {variant} on {named_rows(n)}" for variant, n in others)
+    return f"no measurements for {first} at this size on {named_rows(names)}{further}"
 
 
 def _bound_lines(explanation: Explanation) -> list[str]:
@@ -158,16 +166,11 @@ def _signed_percent(ratio: float) -> str:
     return f"{100 * ratio:+.1f} %"
 
 
-def _device_names(names: Sequence[str]) -> str:
-    """Format names as "cpu0, cpu1", or as "cpu (64)" for many devices of one kind."""
-    return ", ".join(label for label, _ in grouped_rows(names, str, MAX_GROUP_ROWS))
-
-
 # ---- tables
 
 
 def _device_rows(explanation: Explanation) -> Rows:
-    return grouped_rows(explanation.devices, lambda device: device.device, MAX_GROUP_ROWS)
+    return grouped_rows(explanation.devices, lambda device: device.device)
 
 
 def _has_copies(explanation: Explanation) -> bool:
@@ -305,7 +308,7 @@ def _reason_lines(explanation: Explanation) -> list[str]:
     for device in explanation.devices:
         for reason in filter(None, (device.chunk_reason, device.call_reason, _calls(device))):
             devices.setdefault(reason, []).append(device.device)
-    chunks = [f"{_device_names(names)}: {reason}" for reason, names in devices.items()]
+    chunks = [f"{named_rows(names)}: {reason}" for reason, names in devices.items()]
     return _titled("why this split:", lines) + _titled("why these chunks:", chunks)
 
 

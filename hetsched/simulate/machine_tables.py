@@ -14,7 +14,7 @@ from hetsched.simulate.machine import (
     makespan,
 )
 from hetsched.simulate.results import Cell, ExperimentResult, Table
-from hetsched.text import MAX_GROUP_ROWS, grouped_rows
+from hetsched.text import grouped_rows
 
 MAX_LISTED_CHUNKS = 12
 """Maximum number of a device's chunks listed in full."""
@@ -71,7 +71,7 @@ def _run_row(number: int, run: LearningRun, ideal: float) -> tuple[Cell, ...]:
 def _shares(plan: JobPlan, timings: dict[str, ChunkTimings], machine: SimulatedMachine) -> Table:
     idle = [device.name for device in machine.devices if device.name not in timings]
     assignments = {assignment.device: assignment for assignment in plan.assignments}
-    groups = grouped_rows([*assignments, *idle], lambda name: name, MAX_GROUP_ROWS)
+    groups = grouped_rows([*assignments, *idle], lambda name: name)
     return Table.of(
         f"{machine.load} units on {len(machine.devices)} devices",
         "device; share; us; mode; slots; chunks",
@@ -126,6 +126,6 @@ def _reasons(plan: JobPlan) -> Table:
         reason.replace(f"by the speed of {VARIANT}", "by its speed") for reason in plan.reasons
     ]
     pairs = [reason.split(": ", 1) for reason in reasons]
-    groups = grouped_rows(pairs, lambda pair: pair[0], MAX_GROUP_ROWS)
+    groups = grouped_rows(pairs, lambda pair: pair[0])
     rows = [(name, members[0][1]) for name, members in groups]
     return Table.of("Reasons for the shares", "device; reason", rows, 2)

@@ -18,7 +18,7 @@ from hetsched.config import Config, load, located, shipped
 from hetsched.device import DeviceInfo
 from hetsched.device_kinds import configured_kind
 from hetsched.errors import Unavailable, UsageError
-from hetsched.text import MAX_GROUP_ROWS, columns, grouped_rows
+from hetsched.text import columns, grouped_rows
 from hetsched.units import format_bytes
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def devices(
             machine = find_devices(settings)
         infos = [process.device for process in machine.processes]
         absent, restricted = machine.absent, {}
-    groups = grouped_rows(infos, lambda info: info.name, MAX_GROUP_ROWS)
+    groups = grouped_rows(infos, lambda info: info.name)
     rows = [_device_row(label, members) for label, members in groups]
     lines = columns(("device", "kind", "description", "memory", "cores", "nodes"), rows, 3)
     lines += [f"{name}: not available: {reason}" for name, reason in absent.items()]

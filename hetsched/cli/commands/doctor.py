@@ -29,11 +29,7 @@ from hetsched.units import counted, format_bytes, format_seconds
 COLUMNS = 100  # Longer lines are wrapped
 MIN_LIBZMQ = (4, 3, 5)
 """Older versions are vulnerable to local users and abort the process more often."""
-OPTIONAL = {
-    "numba": "numba", "mkl": "mkl", "ducc0": "ducc", "cupy": "cuda12", "pyopencl": "opencl",
-    "reikna": "opencl", "matplotlib": "plot", "zarr": "zarr", "h5py": "hdf5", "tifffile": "tiff",
-}  # fmt: skip
-"""Module or distribution -> the extra that installs it."""
+FOR_DEVELOPERS = {"demo", "docs", "test", "dev", "bench"}  # Extras
 MIN_DESCRIPTORS = 4096  # Less may be too little for a daemon with many clients; arbitrary
 MIN_FREE_BYTES = 1 << 30  # Less free disk is reported as low; arbitrary
 SQLITE = b"SQLite format 3\0"
@@ -80,26 +76,21 @@ def _run(name: str, check: Callable[[], list[Finding]]) -> list[Finding]:
 def versions() -> list[Finding]:
     """Check Python, the required libraries, and those that make some jobs faster."""
     found = [Finding("python", f"{platform.python_version()} on {platform.machine()}")]
-    needed = importlib.metadata.requires("hetsched") or []
-    required = [re.split(r"[^\w.-]", each)[0] for each in needed if "extra ==" not in each]
-    for name in ("hetsched", *required):
-        missing = Finding(name, f"not installed; pip install {name}", InternalError.code)
+    for each in ["hetsched", *(importlib.metadata.requires("hetsched") or ())]:
+        name, extra = re.split(r"[^\w.-]", each)[0], re.search(r"extra == ['\"](\w+)", each)
+        if extra and extra[1] in FOR_DEVELOPERS:
+            continue
+        hint = f" (extra {extra[1]!r}); optional" if extra else f"; pip install {name}"
         version = _version(name)
-        found.append(missing if version is None else Finding(name, version))
-    for name, extra in OPTIONAL.items():
-        # CuPy's distribution isn't named like its module
-        versions = [_version(each) for each in (name, f"{name}-cuda12x", f"{name}-cuda13x")]
-        missing_text = f"not installed (extra {extra!r}); optional"
-        found.append(Finding(name, next(filter(None, versions), missing_text)))
+        code = 0 if version or extra else InternalError.code
+        found.append(Finding(name, version or f"not installed{hint}", code))
     import zmq
 
     libzmq, least = (".".join(map(str, v)) for v in (zmq.zmq_version_info(), MIN_LIBZMQ))
-    if zmq.zmq_version_info() < MIN_LIBZMQ:
-        return [
-            *found,
-            Finding("libzmq", f"{libzmq}; {least} or newer needed", InternalError.code),
-        ]
-    return [*found, Finding("libzmq", libzmq)]
+    if zmq.zmq_version_info() >= MIN_LIBZMQ:
+        return [*found, Finding("libzmq", libzmq)]
+    needed = f"{libzmq}; {least} or newer needed"
+    return [*found, Finding("libzmq", needed, InternalError.code)]
 
 
 def _version(distribution: str) -> str | None:
@@ -132,15 +123,12 @@ def cores() -> list[Finding]:
 
 def memory() -> list[Finding]:
     """Report the available memory."""
-    lines = Path("/proc/meminfo").read_text(encoding="utf-8")
-    table = dict(re.findall(r"^(\w+):\s+(\d+) kB$", lines, re.MULTILINE))
-    total, free = (1024 * int(table.get(key, 0)) for key in ("MemTotal", "MemAvailable"))
-    text = f"{format_bytes(free)} of {format_bytes(total)} available"
-    groups = ControlGroups()
-    limit = groups.memory_limit()
+    from hetsched.functions.peak import PAGE, free_memory
+
+    total, limit = os.sysconf("SC_PHYS_PAGES") * PAGE, ControlGroups().memory_limit()
+    text = f"{format_bytes(free_memory())} of {format_bytes(total)} available"
     if limit < total:
-        free = max(0, int(groups.memory()))
-        text += f"; the control group has {format_bytes(int(limit))}, {format_bytes(free)} free"
+        text += f"; the control group has {format_bytes(limit)}"
     return [Finding("memory", f"{text}; /dev/shm isn't used")]
 
 

@@ -31,7 +31,7 @@ from hetsched.errors import Cancelled, Unavailable, UsageError
 from hetsched.job import DeviceReport, Ended, JobSpec
 from hetsched.models import Knot
 from hetsched.models.confidence import knot_of
-from hetsched.text import MAX_GROUP_ROWS, columns, grouped_rows, number
+from hetsched.text import columns, named_rows, number
 from hetsched.units import closest_hint, counted, parse_time
 
 if TYPE_CHECKING:
@@ -183,10 +183,7 @@ class MeasurementCase:
         groups: dict[str, list[str]] = {}
         for device, variant in self.variants.items():
             groups.setdefault(variant, []).append(device)
-        parts = []
-        for variant, devices in groups.items():
-            labels = [label for label, _ in grouped_rows(devices, str, MAX_GROUP_ROWS)]
-            parts.append(f"{variant} on {', '.join(labels)}")
+        parts = [f"{variant} on {named_rows(names)}" for variant, names in groups.items()]
         return f"{counted(self.units, 'unit')}: {'; '.join(parts)}"
 
 

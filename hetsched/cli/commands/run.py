@@ -9,24 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec.json
 
-from hetsched.cli import interrupts, terminal
-from hetsched.cli.flags import (
-    Cluster,
-    ConfigName,
-    Force,
-    Insecure,
-    JobNumber,
-    Json,
-    Plot,
-    Trace,
-    option,
-    switch,
-)
+from hetsched.cli import flags, interrupts, terminal
 from hetsched.cli.functions import run_map, run_reduce, submit_map
 from hetsched.cli.hosts import run_on_hosts
 from hetsched.cli.jobs import finish, next_steps
 from hetsched.cli.progress import stop, watch
-from hetsched.cli.terminal import note, out, out_json, out_lines
 from hetsched.cli.workloads import ITERATIVE, workload_command
 from hetsched.errors import Cancelled, HetschedError, UsageError
 from hetsched.job import Ended, Failed, JobSpec, JobState
@@ -50,13 +37,13 @@ of a job that has just been sent. Arbitrary: a double press."""
 )  # fmt: skip
 def run(
     spec: JobSpec,
-    force: Force = False,
-    json: Json = False,
-    trace: Trace = None,
-    plot: Plot = None,
-    config: ConfigName = None,
-    cluster: Cluster = None,
-    insecure: Insecure = False,
+    force: flags.Force = False,
+    json: flags.Json = False,
+    trace: flags.Trace = None,
+    plot: flags.Plot = None,
+    config: flags.ConfigName = None,
+    cluster: flags.Cluster = None,
+    insecure: flags.Insecure = False,
 ) -> None:
     files = Drawings(trace, plot, force)
     if cluster is not None:
@@ -89,18 +76,18 @@ def _next_step(spec: JobSpec) -> str:
 def submit(
     spec: JobSpec,
     *,
-    force: Force = False,
-    json: Json = False,
+    force: flags.Force = False,
+    json: flags.Json = False,
     detach: Annotated[
-        bool, switch("Print the job number and exit.", "--detach", "--no-wait")
+        bool, flags.switch("Print the job number and exit.", "--detach", "--no-wait")
     ] = False,
     parsable: Annotated[
-        bool, switch("Print nothing but the job number and exit.", "--parsable")
+        bool, flags.switch("Print nothing but the job number and exit.", "--parsable")
     ] = False,
-    trace: Trace = None,
-    plot: Plot = None,
-    cluster: Cluster = None,
-    insecure: Insecure = False,
+    trace: flags.Trace = None,
+    plot: flags.Plot = None,
+    cluster: flags.Cluster = None,
+    insecure: flags.Insecure = False,
 ) -> None:
     detach = detach or parsable
     if parsable and json:
@@ -126,12 +113,12 @@ def submit(
         except KeyboardInterrupt:
             raise _detached(_wait_for_number(number), daemon.cancel) from None
         if parsable:
-            out(str(job.id))
+            terminal.out(str(job.id))
         elif detach and json:
             accepted = {"job": job.id, "durability": job.durability}
-            out_json({"schema": "hetsched.accepted/1", **accepted})
+            terminal.out_json({"schema": "hetsched.accepted/1", **accepted})
         elif detach:
-            out(f"submitted {job.id}")
+            terminal.out(f"submitted {job.id}")
         if detach:
             return
         try:
@@ -161,7 +148,7 @@ def _wait_for_number(number: Future[int]) -> int:
 
 def _detached(number: int, cancel: Callable[[int], None]) -> Cancelled:
     try:
-        note(
+        terminal.note(
             f"job {number} continues: `hetsched wait {number}` follows it,"
             f" `hetsched cancel {number}` or Ctrl-C again stops it"
         )
@@ -178,12 +165,13 @@ def _detached(number: int, cancel: Callable[[int], None]) -> Cancelled:
 @workload_command("Show the plan without running it.", *PLANNED)
 def plan(
     spec: JobSpec,
-    trace: Trace = None,
-    plot: Plot = None,
-    force: Force = False,
-    json: Json = False,
+    trace: flags.Trace = None,
+    plot: flags.Plot = None,
+    force: flags.Force = False,
+    json: flags.Json = False,
     config: Annotated[
-        str | None, option("NAME|FILE", "A shipped configuration or profile, or a .toml file.")
+        str | None,
+        flags.option("NAME|FILE", "A shipped configuration or profile, or a .toml file."),
     ] = None,
 ) -> None:
     files = Drawings(trace, plot, force)
@@ -197,11 +185,11 @@ def plan(
 
 
 def explain(
-    job: JobNumber,
-    trace: Trace = None,
-    plot: Plot = None,
-    force: Force = False,
-    json: Json = False,
+    job: flags.JobNumber,
+    trace: flags.Trace = None,
+    plot: flags.Plot = None,
+    force: flags.Force = False,
+    json: flags.Json = False,
 ) -> None:
     files = Drawings(trace, plot, force)
     from hetsched.client.control import Control
@@ -214,11 +202,11 @@ def explain(
 
 def _show(explanation: Explanation, json: bool) -> None:
     if json:
-        out_json(explanation)
+        terminal.out_json(explanation)
         return
     from hetsched.explain.text import explanation_text
 
-    out_lines(explanation_text(explanation, terminal.width()).splitlines())
+    terminal.out_lines(explanation_text(explanation, terminal.width()).splitlines())
 
 
 class Drawings:

@@ -16,7 +16,7 @@ from hetsched.device import DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.context import EngineContext
 from hetsched.engine.explanations import JobSnapshot
-from hetsched.engine.failures import JobFailures, names
+from hetsched.engine.failures import JobFailures
 from hetsched.engine.planning.job_planning import JobPlanning, LearningTask
 from hetsched.engine.run.arrays import JobArrays, OnComplete
 from hetsched.engine.run.attempt import (
@@ -35,6 +35,7 @@ from hetsched.engine.small_jobs import Outlook
 from hetsched.job import ArenaRef, Done, Failed, JobReport, JobSpec, JobState, Running, outcome
 from hetsched.planner.learning import DeviceRun
 from hetsched.planner.records import JobPlan
+from hetsched.text import named_rows
 from hetsched.units import counted
 
 log = logging.getLogger(__name__)
@@ -296,7 +297,7 @@ class JobRunner:
             wait_for_restarts = False
             restarting = [device for device in self.job.devices if device in starting]
             if self.latest is None and restarting:
-                text = f"began without {names(restarting)}: the process is starting again"
+                text = f"began without {named_rows(restarting)}: the process is starting again"
                 self.note(text)
             attempt = self.latest = Attempt(self, plan, infos)
             try:
