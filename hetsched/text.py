@@ -6,7 +6,7 @@ import base64
 import html
 import math
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -150,6 +150,20 @@ def group_name(names: Sequence[str]) -> str:
     numbers = [name[len(name.rstrip("0123456789")) :] for name in (names[0], names[-1])]
     is_range = all(numbers) and int(numbers[1]) - int(numbers[0]) + 1 == len(names)
     return span if is_range else f"{len(names)} of {span}"
+
+
+def parameters(params: Mapping[str, object], shapes: Mapping[str, str] | None = None) -> str:
+    """Return e.g. "batch=256x512x512 dtype=complex64", or shapes of arrays "A=512x512 float64".
+
+    Parameters without a value are left out.
+    """
+    words = [f"{name or 'input'}={shape}" for name, shape in (shapes or {}).items()]
+    for key, value in params.items():
+        if isinstance(value, list | tuple) and all(type(n) is int for n in value):
+            words.append(f"{key}={'x'.join(map(str, value))}")
+        elif value not in ("", None):
+            words.append(f"{key}={value}")
+    return " ".join(words)
 
 
 def short_device(device: str) -> str:

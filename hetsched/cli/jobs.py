@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -21,7 +21,7 @@ from hetsched.job import (
     Running,
     words,
 )
-from hetsched.text import columns, grouped_rows, named_rows, number, seconds_column
+from hetsched.text import columns, grouped_rows, named_rows, number, parameters, seconds_column
 from hetsched.transport.messages import JobLine
 from hetsched.units import counted, format_seconds
 
@@ -114,19 +114,6 @@ def options(job: JobLine) -> list[str]:
 
 def _date(seconds: float) -> str:
     return time.strftime(DATE, time.localtime(seconds))
-
-
-def parameters(params: Mapping[str, object], shapes: Mapping[str, str] | None = None) -> str:
-    """Return e.g. "batch=256x512x512 dtype=complex64", or shapes of arrays "A=512x512 float64"."""
-    words = [f"{name or 'input'}={shape}" for name, shape in (shapes or {}).items()]
-    words += [f"{key}={_value(value)}" for key, value in params.items()]
-    return " ".join(words)
-
-
-def _value(value: object) -> str:
-    if isinstance(value, list | tuple) and value and all(type(n) is int for n in value):
-        return "x".join(map(str, value))
-    return str(value)
 
 
 def job_lines(jobs: Sequence[JobLine], date_format: str) -> list[str]:

@@ -22,6 +22,7 @@ from hetsched.text import (
     folded,
     grouped_rows,
     named_rows,
+    parameters,
     seconds_column,
 )
 from hetsched.units import counted, format_seconds
@@ -108,11 +109,10 @@ def _titled(title: str, lines: Iterable[str]) -> list[str]:
 
 def _subject_lines(explanation: Explanation) -> list[str]:
     """Return the job, and its error if any."""
-    params = " ".join(f"{key}={value}" for key, value in explanation.params.items())
     subject = "a plan"
     if explanation.job is not None:
         subject = f"job {explanation.job}, {explanation.state}"
-    lines = [f"{subject}: {explanation.workload} {params}".rstrip()]
+    lines = [f"{subject}: {explanation.workload} {parameters(explanation.params)}".rstrip()]
     if explanation.error:
         lines.append(f"ended early: {explanation.error}")
     return lines

@@ -23,6 +23,7 @@ from hetsched.cli.terminal import answer, note, out, out_json, out_lines
 from hetsched.client.control import Control
 from hetsched.errors import HetschedError, UsageError
 from hetsched.job import SCHEMA, Done, Ended, Failed, JobState, Queued
+from hetsched.text import parameters
 
 if TYPE_CHECKING:
     from hetsched.client.job import Job
@@ -135,7 +136,7 @@ def show(job: JobNumber, json: Json = False) -> None:
     if isinstance(state, Ended):
         report = state.report
         if report.params:
-            out(f"{report.workload}  {jobs.parameters(report.params)}")
+            out(f"{report.workload}  {parameters(report.params)}")
         if report.devices:
             out_lines([*jobs.table(report), *jobs.summary(report, with_reasons=True)])
 

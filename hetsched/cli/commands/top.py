@@ -16,11 +16,11 @@ from rich.console import Console, ConsoleDimensions
 from rich.live import Live
 from rich.text import Text
 
-from hetsched.cli.jobs import event_detail, parameters, word
+from hetsched.cli.jobs import event_detail, word
 from hetsched.cli.terminal import can_move_cursor
 from hetsched.client.control import Control
 from hetsched.errors import HetschedError, UsageError
-from hetsched.text import MAX_GROUP_ROWS, clean, columns, grouped_rows, number
+from hetsched.text import MAX_GROUP_ROWS, clean, columns, grouped_rows, number, parameters
 from hetsched.transport.messages import DaemonOverview, DeviceActivity, JobLine
 from hetsched.units import counted, format_bytes, format_seconds
 
