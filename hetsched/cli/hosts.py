@@ -11,9 +11,6 @@ from hetsched.job import FileOut, FileRef, JobSpec
 from hetsched.units import format_seconds
 
 TAKEN = ("workload", "params", "inputs", "outputs", "devices", "memory_limit", "verify", "seed")
-OF_HOST = {name: name for name in ("planned", "units", "parts", "seconds", "lost")}
-OF_HOST["computing"] = "busy"
-"""Field in JSON -> attribute of a HostWork."""
 
 
 def run_on_hosts(spec: JobSpec, cluster: str, insecure: bool, force: bool, json: bool) -> None:
@@ -30,8 +27,7 @@ def run_on_hosts(spec: JobSpec, cluster: str, insecure: bool, force: bool, json:
             if field.default is msgspec.NODEFAULT or not getattr(spec, field.name):
                 continue
             raise UsageError(f"--{field.name.replace('_', '-')} isn't for a job over hosts")
-    from hetsched.hosts.client import connect, explain
-    from hetsched.text import number
+    from hetsched.hosts.client import connect
 
     with connect(cluster, insecure=insecure) as client:
         if has_bars():
@@ -57,17 +53,8 @@ def run_on_hosts(spec: JobSpec, cluster: str, insecure: bool, force: bool, json:
     saved = [result] if isinstance(result, str) else []
     if isinstance(result, dict):
         saved = [value for value in result.values() if isinstance(value, str)]
-    record = {
-        "workload": spec.workload,
-        **{name: getattr(outcome, name) for name in ("load", "seconds", "spread", "again")},
-        "hosts": [
-            {"host": host, **{key: getattr(work, name) for key, name in OF_HOST.items()}}
-            for host, work in outcome.work.items()
-        ],
-        "outputs": saved,
-    }
-    rate = number(outcome.load / outcome.seconds) if outcome.seconds else "-"
-    lines = [f"{spec.workload} over hosts: {format_seconds(outcome.seconds)}, {rate} units/s"]
-    lines += explain(outcome).splitlines()
+    record = {"workload": spec.workload, **outcome.record(), "outputs": saved}
+    lines = [f"{spec.workload} over hosts: {format_seconds(outcome.seconds)}"]
+    lines += outcome.explain().splitlines()
     lines += [f"result: {path}" for path in saved] or ["next: --output FILE saves the result"]
     answer(json, "hosts/1", record, lines)

@@ -16,13 +16,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median_low
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from hetsched.errors import HetschedError, JobFailed, TryAgain
 from hetsched.models import PiecewiseLinear
 from hetsched.partition import geometric
+from hetsched.text import columns, number
+from hetsched.units import counted
 
 log = logging.getLogger(__name__)
 
@@ -180,6 +182,49 @@ class Outcome:
         """Relative difference of the times at which hosts ended; 0.0 for one."""
         ends = [w.last for w in self.work.values() if w.units and not w.lost]
         return (max(ends) - min(ends)) / self.seconds if len(ends) > 1 and self.seconds else 0.0
+
+    def explain(self) -> str:
+        """Return a table of hosts and what they did."""
+        rows = [
+            [
+                host,
+                "-" if work.planned is None else str(work.planned),
+                str(work.units),
+                str(work.parts),
+                number(work.seconds),
+                number(work.busy),
+                f"lost: {work.lost}" if work.lost else "",
+            ]
+            for host, work in self.work.items()
+        ]
+        load, seconds = counted(self.load, "unit"), number(self.seconds)
+        head = f"{load} in {seconds} s, spread {self.spread:.0%}"
+        if self.again:
+            head += f", {counted(self.again, 'unit')} of lost hosts again"
+        names = ("host", "planned", "units", "parts", "seconds", "computing", "")
+        return "\n".join([head, *columns(names, rows, 1, None)])
+
+    def record(self) -> dict[str, Any]:
+        """Return what `--json` prints of it."""
+        hosts = [
+            {
+                "host": host,
+                "planned": work.planned,
+                "units": work.units,
+                "parts": work.parts,
+                "seconds": work.seconds,
+                "computing": work.busy,
+                "lost": work.lost,
+            }
+            for host, work in self.work.items()
+        ]
+        return {
+            "load": self.load,
+            "seconds": self.seconds,
+            "spread": self.spread,
+            "again": self.again,
+            "hosts": hosts,
+        }
 
 
 class Coordinator:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
+from hetsched.cluster import orders, stencil
 from hetsched.cluster.coordinator import Added, Done, Event, Lost, Share
 
 
@@ -63,6 +65,109 @@ class FakeHosts:
                 self._alive.pop(event.host, None)
             elif event.host not in self._alive and not self._late:
                 continue
+            return event
+        self._time += seconds
+        return None
+
+
+class FakeGridHosts:
+    """`powers[host](time)` is its cells a second; a sweep takes `overhead` seconds more.
+
+    `later` are events at their seconds: Added or Lost. `moved` seconds pass with each cut.
+    """
+
+    def __init__(
+        self,
+        powers: Mapping[str, Callable[[float], float]],
+        *,
+        overhead: float = 0.01,
+        moved: float = 0.05,
+        later: Sequence[tuple[float, Event]] = (),
+    ) -> None:
+        self._powers, self._overhead, self._moved = powers, overhead, moved
+        self._time = 0.0
+        self._order = itertools.count()
+        self._events: list[tuple[float, int, Event | stencil.Told]] = []
+        for when, event in later:
+            self._push(when, event)
+        coming = {event.host for _, event in later if isinstance(event, Added)}
+        self._alive = [host for host in powers if host not in coming]
+        self._cut: orders.Cut | None = None
+        self._asked: dict[str, deque[orders.Advance]] = {}
+        self._iteration = 0
+        self._busy_until = 0.0
+        self.sweeps: list[dict[str, float]] = []
+        """Seconds of each host in each sweep of the present cut."""
+        self.cuts: list[orders.Cut] = []
+
+    def _push(self, when: float, event: Event | stencil.Told) -> None:
+        heapq.heappush(self._events, (when, next(self._order), event))
+
+    def _tell(self, when: float, host: str, notice: orders.Notice) -> None:
+        self._push(when, stencil.Told(host, notice))
+
+    def hosts(self) -> Sequence[str]:
+        return list(self._alive)
+
+    def now(self) -> float:
+        return self._time
+
+    def open(self, host: str) -> None:
+        self._tell(self._time, host, orders.Opened(1))
+
+    def drop(self, host: str, reason: str) -> None:
+        self._push(self._time, Lost(host, reason))
+
+    def order(self, host: str, order: orders.Order) -> None:
+        if isinstance(order, orders.Cut):
+            if self._cut is None or order.generation > self._cut.generation:
+                self._cut, self._iteration = order, order.iteration
+                self._asked = {host: deque() for host, _ in order.targets}
+                self._busy_until = self._time + self._moved
+                self.cuts.append(order)
+                self.sweeps.clear()
+            if host in self._asked:
+                ready = orders.Ready(1, order.generation, self._moved)
+                self._tell(self._busy_until, host, ready)
+        elif isinstance(order, orders.Collect):
+            self._tell(self._time, host, orders.Collected(1, order.generation))
+        elif self._cut is not None and order.generation == self._cut.generation:
+            self._asked[host].append(order)
+            while all(self._asked.values()):
+                self._sweep()
+
+    def _sweep(self) -> None:
+        """Let all hosts advance by one; each waits for the slowest."""
+        assert self._cut is not None
+        until = self._asked[next(iter(self._asked))][0].until
+        steps = min(self._cut.width, until - self._iteration)
+        began = max(self._busy_until, self._time)
+        taken = {}
+        for host in self._asked:
+            cells = sum(box.cells for owner, box in self._cut.targets if owner == host)
+            taken[host] = steps * cells / self._powers[host](began)
+        self._busy_until = began + max(taken.values()) + self._overhead
+        self._iteration += steps
+        self.sweeps.append(taken)
+        for host, seconds in taken.items():
+            whole = seconds + self._overhead
+            swept = orders.Swept(1, self._cut.generation, self._iteration, whole, seconds, 0.0)
+            self._tell(self._busy_until, host, swept)
+        if self._iteration == until:
+            for host, asked in self._asked.items():
+                order = asked.popleft()
+                for writer in {host, order.keeper or host} if order.save else ():
+                    saved = orders.Saved(1, order.save, host, 0.01)
+                    self._tell(self._busy_until, writer, saved)
+
+    def event(self, seconds: float) -> Event | stencil.Told | None:
+        if self._events and self._events[0][0] <= self._time + seconds:
+            when, _, event = heapq.heappop(self._events)
+            self._time = max(self._time, when)
+            if isinstance(event, Added):
+                self._alive.append(event.host)
+            elif isinstance(event, Lost) and event.host in self._alive:
+                self._alive.remove(event.host)
             return event
         self._time += seconds
         return None

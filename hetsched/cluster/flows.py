@@ -47,6 +47,8 @@ def cheapest_flows(pairs: Ints, held: Ints, quota: Ints) -> list[Flow]:
     UsageError if the pairs don't connect a host with too many to one with too few.
     """
     hosts = len(held)
+    if not len(pairs):
+        raise UsageError("no blocks of two hosts touch")
     both = np.concatenate([pairs, pairs[:, ::-1]])
     edges = np.arange(len(both))
     balance = sparse.csr_array(

@@ -22,7 +22,9 @@ import numpy as np
 
 import hetsched
 from hetsched import errors
+from hetsched.cluster import orders
 from hetsched.errors import ErrorRecord
+from hetsched.hosts.grid_messages import Cells, Close, Copy, Layout, Open, Results
 from hetsched.store.input_files import open_regular, read_header
 
 log = logging.getLogger(__name__)
@@ -39,16 +41,6 @@ MAX_HELLO = 1 << 16
 MAX_HEADER = 64 << 20
 MAX_READ = 4 << 20
 """Bytes read at most before what waits to be written gets its turn."""
-
-
-class Layout(msgspec.Struct, frozen=True, array_like=True):
-    """An array behind a message, in C order; with a `path` its rows are those of a `.npy` file."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    path: str = ""
-    first: int = 0
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
@@ -140,7 +132,10 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
     pass
 
 
-Message = Hello | Refused | See | Seen | Keep | Part | Done | Failed | Forget | Beat
+Message = (
+    Hello | Refused | See | Seen | Keep | Part | Done | Failed | Forget | Beat
+    | Open | Close | Cells | Copy | Results | orders.Order | orders.Notice
+)  # fmt: skip
 _decode = msgspec.msgpack.Decoder(Message).decode
 _encode = msgspec.msgpack.encode
 
@@ -175,6 +170,10 @@ class Channel:
 
     def start(self) -> None:
         self._thread.start()
+
+    @property
+    def is_open(self) -> bool:
+        return self._thread.is_alive() and not self._is_closing
 
     def send(self, message: Any, buffers: Sequence[memoryview] = ()) -> None:
         """Queue a message and bytes; `buffers` must not change until the other end answers."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import itertools
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +21,7 @@ from hetsched import errors, paths
 from hetsched.client.client import plain_value
 from hetsched.client.job import check_process
 from hetsched.cluster.coordinator import Coordinator, HostModels, Outcome
+from hetsched.cluster.stencil import SAVE_EVERY, StencilCoordinator, StencilOutcome
 from hetsched.functions.call import Call
 from hetsched.functions.files import OutputFile, is_path
 from hetsched.functions.identity import function_name
@@ -27,14 +30,15 @@ from hetsched.functions.named import find_function
 from hetsched.functions.twins import undecorated
 from hetsched.functions.workload import Layout as UnitLayout
 from hetsched.hosts.channel import MAX_PATIENCE, MIN_PATIENCE, PATIENCE, Mapped
+from hetsched.hosts.grid_hosts import GridHosts, GridSpec
 from hetsched.hosts.tcp import ClusterSpec, Rows, TcpHosts
-from hetsched.text import columns, number
-from hetsched.units import counted, quoted
+from hetsched.units import parse_time, quoted
 from hetsched.workload import ArraySpec, find
-from hetsched.workload.iterative import Iterative
+from hetsched.workload.iterative import Blocks, Iterative
+from hetsched.workload.iterative import Rows as GridRows
 from hetsched.workload.protocol import sizes_as_text
 
-Follow = Callable[[Outcome], object] | None
+Follow = Callable[[Any], object] | None
 MAX_SHARED = 8
 """Clusters to which `hetsched.map` stays connected."""
 CASTING: Any = "same_kind"
@@ -45,7 +49,7 @@ class ClusterJob(Future[Any]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.outcome: Outcome | None = None
+        self.outcome: Outcome | StencilOutcome | None = None
         self._is_cancelled = threading.Event()
 
     def cancel(self) -> bool:
@@ -57,7 +61,7 @@ class ClusterJob(Future[Any]):
         """Return which host did what, as a table. Raises TryAgain before the end."""
         if self.outcome is None:
             raise errors.TryAgain("the job hasn't ended")
-        return explain(self.outcome)
+        return self.outcome.explain()
 
 
 class ClusterClient:
@@ -103,7 +107,7 @@ class ClusterClient:
         if not self._hosts.wait(count, timeout):
             raise errors.WaitTimeout(f"{len(self.hosts())} hosts after {timeout:g} s, not {count}")
 
-    def submit(
+    def submit(  # noqa: PLR0913 - optional keywords
         self,
         workload: str,
         arrays: Any = None,
@@ -114,6 +118,7 @@ class ClusterClient:
         devices: str | Sequence[str] = (),
         memory_limit: int | str | None = None,
         verify: bool = False,
+        every: float | str | None = None,
         follow: Follow = None,
         **params: Any,
     ) -> ClusterJob:
@@ -124,6 +129,7 @@ class ClusterClient:
         arrays : array, path of a `.npy` file, mapping of name to these, or None: generated
             A file that hosts see under the same path is read by each host itself.
         out : array, path of a `.npy` file, mapping of name to these, or None: new arrays
+        every : float, s, or str ("1min"): between checkpoints of a grid; 10 s if not given
         follow : callable, gets what hosts have done so far whenever one has done a part
 
         Raises
@@ -132,9 +138,21 @@ class ClusterClient:
         """
         check_process(self._pid)
         options = {"devices": devices, "memory_limit": memory_limit, "verify": verify}
-        spec, results = self._spec(workload, arrays, out, force, seed, params)
-        spec.options = {name: value for name, value in options.items() if value}
-        return self._start(spec, results, follow)
+        options = {name: value for name, value in options.items() if value}
+        job = _resolve(workload, arrays, seed, params)
+        results = _JobResults(job, out, force)
+        begin: _Begin
+        try:
+            if isinstance(job.plug_in, Iterative):
+                grid = self._grid(job, results, options, seed, every)
+                begin = functools.partial(self._begin_grid, grid, follow)
+            else:
+                spec = self._spec(job, results, options)
+                begin = functools.partial(self._begin_parts, spec, follow)
+        except BaseException:
+            results.discard()
+            raise
+        return self._start(begin, results)
 
     def map(  # noqa: PLR0913 - optional keywords
         self,
@@ -189,14 +207,14 @@ class ClusterClient:
                 block=call.with_overlap,
                 granule=outputs.granule,
             )
-            job = self._start(spec, results, follow)
+            job = self._start(functools.partial(self._begin_parts, spec, follow), results)
             try:
                 return job.result()
             except BaseException:  # such as Ctrl-C
                 job.cancel()
                 raise
 
-    def _start(self, spec: ClusterSpec, results: _Results, follow: Follow) -> ClusterJob:
+    def _start(self, begin: _Begin, results: _Results) -> ClusterJob:
         job = ClusterJob()
         job.add_done_callback(lambda _: results.discard())
         with self._lock:
@@ -204,88 +222,170 @@ class ClusterClient:
                 results.discard()
                 raise errors.UsageError("this client is closed; create another one")
             self._jobs.add(job)
-            self._pool.submit(self._run, job, spec, results, follow)
+            self._pool.submit(self._run, job, begin, results)
         job.add_done_callback(self._jobs.discard)
         return job
 
     def _spec(
-        self, workload: str, arrays: Any, out: Any, force: bool, seed: int, params: dict[str, Any]
-    ) -> tuple[ClusterSpec, _JobResults]:
-        plug_in = find(workload)
-        params = {name: plain_value(name, value) for name, value in params.items()}
-        if isinstance(plug_in, Iterative):
-            raise errors.Unavailable(f"{workload} runs on one host: it is iterative")
-        if isinstance(arrays, Mapping) or arrays is None:
-            given = dict(arrays or {})
-        elif plug_in.only_input is not None:
-            given = {plug_in.only_input: arrays}
-        else:
-            raise errors.UsageError(
-                f"{workload} has several inputs: give a mapping of their names"
-            )
-        if "" in given and plug_in.only_input is not None:
-            given[plug_in.only_input] = given.pop("")
-        inputs: dict[str, np.ndarray] = {}
-        paths: dict[str, Path] = {}
-        for name, value in given.items():
-            if is_path(value):
-                path = Path(value).resolve()
-                inputs[name] = _open(path)
-                if inputs[name].flags.c_contiguous:  # rows of others aren't together in the file
-                    paths[name] = path
-            else:
-                inputs[name] = np.asarray(value)
-        params = dict(sizes_as_text(plug_in, params))
-        p = plug_in.infer(params, {n: (a.shape, str(a.dtype)) for n, a in inputs.items()})
-        load = plug_in.load(p)
-        specs = {spec.name: spec for spec in plug_in.arrays(p)}
-        for spec in specs.values():
-            if spec.is_input and spec.name not in inputs:
-                if spec.name in plug_in.optional_inputs:
-                    continue
-                inputs[spec.name] = np.empty(spec.shape(load), spec.dtype)
-                plug_in.generate(p, seed, spec.name, 0, inputs[spec.name])
-        outs = [spec for spec in specs.values() if spec.is_output]
-        results = _JobResults(outs, load, out, force, inputs)
-        return (
-            ClusterSpec(
-                epoch=next(self._epochs),
-                workload=workload,
-                params=_own(plug_in, params, p, inputs),
-                options={},
-                load=load,
-                split={n: a for n, a in inputs.items() if not specs[n].is_whole},
-                whole={n: a for n, a in inputs.items() if specs[n].is_whole},
-                store=results.store,
-                paths={n: path for n, path in paths.items() if not specs[n].is_whole},
-                out_paths={n: file.hidden for n, file in results.files.items()},
-            ),
-            results,
+        self, job: _Resolved, results: _JobResults, options: Mapping[str, Any]
+    ) -> ClusterSpec:
+        specs = job.specs
+        return ClusterSpec(
+            epoch=next(self._epochs),
+            workload=job.plug_in.name,
+            params=_own(job.plug_in, job.params, job.p, job.inputs),
+            options=options,
+            load=job.load,
+            split={n: a for n, a in job.inputs.items() if not specs[n].is_whole},
+            whole={n: a for n, a in job.inputs.items() if specs[n].is_whole},
+            store=results.store,
+            paths={n: path for n, path in job.paths.items() if not specs[n].is_whole},
+            out_paths={n: file.hidden for n, file in results.files.items()},
         )
 
-    def _run(self, job: ClusterJob, spec: ClusterSpec, results: _Results, follow: Follow) -> None:
+    def _grid(
+        self,
+        job: _Resolved,
+        results: _JobResults,
+        options: dict[str, Any],
+        seed: int,
+        every: float | str | None,
+    ) -> GridSpec:
+        """Return a job on a grid, whose results go to `results`. Raises UsageError."""
+        plug_in, verify = job.plug_in, options.pop("verify", False)
+        blocks: Blocks | None = plug_in.blocks(job.p)
+        if blocks is None:
+            raise errors.UsageError(
+                f"{plug_in.name} with these parameters runs on one host: hosts advance grids, for"
+                " a fixed number of steps"
+            )
+        inputs, steps = dict(job.inputs), getattr(job.p, blocks.steps)
+        if blocks.begin is not None and not blocks.state.keys() <= inputs.keys():
+            inputs |= blocks.begin(inputs)
+
+        def complete() -> None:
+            for name, array in results.arrays.items():
+                if name not in blocks.axes:
+                    array[...] = steps
+            if verify:
+                _verify(job, results.arrays, seed)
+
+        results.complete = complete
+        return GridSpec(
+            epoch=next(self._epochs),
+            workload=plug_in.name,
+            blocks=blocks,
+            steps=steps,
+            limits=plug_in.limits,
+            inputs=inputs,
+            outputs={n: a for n, a in results.arrays.items() if n in blocks.axes},
+            options=options,
+            every=SAVE_EVERY if every is None else parse_time(str(every)),
+        )
+
+    def _begin_parts(self, spec: ClusterSpec, follow: Follow) -> _Begun:
+        kind = f"{spec.workload} {sorted(spec.params.items())}" + "".join(
+            f" {n}{a.shape[1:]}{a.dtype}" for n, a in sorted(spec.split.items())
+        )
+        self._hosts.begin(spec)
+        coordinator = Coordinator(
+            self._hosts, self._models, kind, spec.load, spec.epoch,
+            granule=spec.granule, follow=follow,
+        )  # fmt: skip
+        return coordinator, lambda _: self._hosts.forget()
+
+    def _begin_grid(self, grid: GridSpec, follow: Follow) -> _Begun:
+        hosts = GridHosts(self._hosts, grid)
+        self._hosts.begin(None, hosts)
+        kind = f"{grid.workload} {sorted(grid.blocks.params.items())}"
+        coordinator = StencilCoordinator(
+            hosts, self._models, kind, grid.grid, grid.epoch, grid.job,
+            every=grid.every, follow=follow,
+        )  # fmt: skip
+        return coordinator, lambda is_done: hosts.close(keeps=not is_done)
+
+    def _run(self, job: ClusterJob, begin: _Begin, results: _Results) -> None:
         if not job.set_running_or_notify_cancel():
             return
+        is_done = False
         try:
-            kind = f"{spec.workload} {sorted(spec.params.items())}" + "".join(
-                f" {n}{a.shape[1:]}{a.dtype}" for n, a in sorted(spec.split.items())
-            )
-            self._hosts.begin(spec)
-            coordinator = Coordinator(
-                self._hosts, self._models, kind, spec.load, spec.epoch,
-                granule=spec.granule, follow=follow,
-            )  # fmt: skip
+            coordinator, end = begin()
             try:
                 coordinator.run(job._is_cancelled.is_set)
+                is_done = not job._is_cancelled.is_set()
             finally:
-                self._hosts.forget()
+                end(is_done)
                 job.outcome = coordinator.outcome
                 self._models.save()
-            if job._is_cancelled.is_set():
+            if not is_done:
                 raise errors.Cancelled("the job was cancelled")
             job.set_result(results.finish())
         except BaseException as error:
             job.set_exception(error)
+
+
+_Begun = tuple[Coordinator | StencilCoordinator, Callable[[bool], None]]
+"""What runs a job, and what ends it on the hosts, given whether it's done."""
+_Begin = Callable[[], _Begun]
+
+
+@dataclass(frozen=True)
+class _Resolved:
+    """A job as submitted: parameters as given and all, and its arrays."""
+
+    plug_in: Any
+    params: dict[str, Any]
+    p: Any
+    load: int
+    inputs: dict[str, np.ndarray]
+    paths: dict[str, Path]
+    specs: dict[str, ArraySpec]
+
+
+def _resolve(workload: str, arrays: Any, seed: int, params: dict[str, Any]) -> _Resolved:
+    """Return a job with all parameters and inputs. Raises UsageError, DataError, InputMissing."""
+    plug_in = find(workload)
+    params = {name: plain_value(name, value) for name, value in params.items()}
+    if isinstance(arrays, Mapping) or arrays is None:
+        given = dict(arrays or {})
+    elif plug_in.only_input is not None:
+        given = {plug_in.only_input: arrays}
+    else:
+        raise errors.UsageError(f"{workload} has several inputs: give a mapping of their names")
+    if "" in given and plug_in.only_input is not None:
+        given[plug_in.only_input] = given.pop("")
+    inputs: dict[str, np.ndarray] = {}
+    paths: dict[str, Path] = {}
+    for name, value in given.items():
+        if is_path(value):
+            path = Path(value).resolve()
+            inputs[name] = _open(path)
+            if inputs[name].flags.c_contiguous:  # rows of others aren't together in the file
+                paths[name] = path
+        else:
+            inputs[name] = np.asarray(value)
+    params = dict(sizes_as_text(plug_in, params))
+    p = plug_in.infer(params, {n: (a.shape, str(a.dtype)) for n, a in inputs.items()})
+    load = plug_in.load(p)
+    specs = {spec.name: spec for spec in plug_in.arrays(p)}
+    for spec in specs.values():
+        if spec.is_input and spec.name not in inputs:
+            if spec.name in plug_in.optional_inputs:
+                continue
+            inputs[spec.name] = np.empty(spec.shape(load), spec.dtype)
+            plug_in.generate(p, seed, spec.name, 0, inputs[spec.name])
+    return _Resolved(plug_in, params, p, load, inputs, paths, specs)
+
+
+def _verify(job: _Resolved, outputs: Mapping[str, np.ndarray], seed: int) -> None:
+    """Check all rows here. Raises JobFailed."""
+    rows = GridRows(0, job.load, job.load)
+    wrong = np.asarray(job.plug_in.errors(job.p, job.inputs, outputs, rows, seed))
+    if not wrong.max() <= 1:
+        row = int(np.argmax(~(wrong <= 1)))
+        raise errors.JobFailed(
+            f"verification failed: row {row}: the error is {wrong[row]:.3g} times what is allowed"
+        )
 
 
 class _Results(Protocol):
@@ -340,13 +440,13 @@ def _described(layouts: Sequence[UnitLayout]) -> str:
 class _JobResults:
     """Results of a workload: `out` and `force` are those of `ClusterClient.submit`."""
 
-    def __init__(
-        self, specs: Sequence[ArraySpec], load: int, out: Any, force: bool, inputs: Rows
-    ) -> None:
+    def __init__(self, job: _Resolved, out: Any, force: bool) -> None:
+        specs = [spec for spec in job.specs.values() if spec.is_output]
         # A job with one output has it without a name.
         names = {s.name: s.name if len(specs) > 1 else "" for s in specs}
-        given = out if isinstance(out, Mapping) else {} if out is None else {specs[0].name: out}
-        if len(specs) > 1 and out is not None and not isinstance(out, Mapping):
+        mains = [s.name for s in specs if s.name not in job.plug_in.optional_outputs]
+        given = out if isinstance(out, Mapping) else {} if out is None else {mains[0]: out}
+        if len(mains) > 1 and out is not None and not isinstance(out, Mapping):
             raise errors.UsageError(f"out: there are several, {', '.join(names)}: name them")
         if "" in given and len(specs) == 1:
             given = {specs[0].name: given[""]}
@@ -354,12 +454,16 @@ class _JobResults:
             if name not in names:
                 raise errors.UsageError(f"out: there is no output {name!r:.50}")
         self.files: dict[str, OutputFile] = {}
-        self._arrays: dict[str, np.ndarray] = {}
+        self.arrays: dict[str, np.ndarray] = {}
+        self.complete: Callable[[], None] = lambda: None
+        """What is left to do when all has come."""
         self._targets: dict[str, np.ndarray] = {}
         """The caller's own arrays, if results arrive elsewhere."""
         try:
             for spec in specs:
-                self._add(names[spec.name], spec, load, given.get(spec.name), force, inputs)
+                self._add(
+                    names[spec.name], spec, job.load, given.get(spec.name), force, job.inputs
+                )
         except BaseException:
             self.discard()
             raise
@@ -369,14 +473,14 @@ class _JobResults:
     ) -> None:
         shape, dtype = spec.shape(load), np.dtype(spec.dtype)
         if out is None:
-            self._arrays[name] = np.empty(shape, dtype)
+            self.arrays[name] = np.empty(shape, dtype)
             return
         if is_path(out):
             file = OutputFile(out, force)
             if file.path.suffix != ".npy":
                 raise errors.UsageError(f"out: {file.path}: results of hosts go to .npy files")
             self.files[name] = file
-            self._arrays[name] = file.create(shape, dtype, 0, 1)
+            self.arrays[name] = file.create(shape, dtype, 0, 1)
             return
         target = _target(out)
         if target.shape != shape or not np.can_cast(dtype, target.dtype, "same_kind"):
@@ -385,13 +489,13 @@ class _JobResults:
             )
         # Units of a lost host are sent again, from an input that must still be as it was.
         is_apart = not any(np.may_share_memory(target, x) for x in inputs.values())
-        self._arrays[name] = target if is_apart else np.empty(shape, dtype)
+        self.arrays[name] = target if is_apart else np.empty(shape, dtype)
         if not is_apart:
             self._targets[name] = target
 
     def store(self, first: int, count: int, rows: Rows) -> None:
         for name, values in rows.items():
-            place = self._arrays[name][first : first + count]
+            place = self.arrays[name][first : first + count]
             if values.shape != place.shape or not np.can_cast(values.dtype, place.dtype, CASTING):
                 raise errors.DataError(
                     f"a host returned {values.dtype} {values.shape}, the result is"
@@ -400,7 +504,8 @@ class _JobResults:
             np.copyto(place, values, casting=CASTING)
 
     def finish(self) -> Any:
-        results: dict[str, Any] = dict(self._arrays)
+        self.complete()
+        results: dict[str, Any] = dict(self.arrays)
         for name, target in self._targets.items():
             np.copyto(target, results[name], casting=CASTING)
             results[name] = target
@@ -523,25 +628,3 @@ def _open(path: Path) -> np.ndarray:
     if not isinstance(array, np.ndarray):
         raise errors.DataError(f"{path}: isn't a .npy file")
     return array
-
-
-def explain(outcome: Outcome) -> str:
-    """Return a table of hosts and what they did."""
-    rows = [
-        [
-            host,
-            "-" if work.planned is None else str(work.planned),
-            str(work.units),
-            str(work.parts),
-            number(work.seconds),
-            number(work.busy),
-            f"lost: {work.lost}" if work.lost else "",
-        ]
-        for host, work in outcome.work.items()
-    ]
-    load, seconds = counted(outcome.load, "unit"), number(outcome.seconds)
-    head = f"{load} in {seconds} s, spread {outcome.spread:.0%}"
-    if outcome.again:
-        head += f", {counted(outcome.again, 'unit')} of lost hosts again"
-    names = ("host", "planned", "units", "parts", "seconds", "computing", "")
-    return "\n".join([head, *columns(names, rows, 1, None)])

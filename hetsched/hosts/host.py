@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -27,20 +28,22 @@ import numpy as np
 
 import hetsched
 from hetsched import errors
-from hetsched.client.client import JobSubmitter
+from hetsched.cluster import orders
 from hetsched.functions.map import make_call, named_dtype, run_call
 from hetsched.functions.named import find_function, function_error
 from hetsched.hosts import channel
 from hetsched.hosts.channel import (
     HANDSHAKE,
     Channel,
-    Layout,
     bytes_of,
+    greet,
     read_rows,
     receive_now,
     send_now,
     write_rows,
 )
+from hetsched.hosts.grid_messages import Cells, Close, Copy, Layout, Open
+from hetsched.hosts.grid_run import GridRun, Runs
 from hetsched.hosts.worker import Settings
 from hetsched.store.input_files import open_regular
 
@@ -55,11 +58,25 @@ GRACE = 10.0
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Host:
+    """What all connections share."""
+
+    settings: Settings
+    incoming: ssl.SSLContext | None
+    outgoing: ssl.SSLContext | None
+    submitter: hetsched.Client | hetsched.Local
+    grids: Runs
+
+
 class Session:
     """One coordinator's connection: its parts, as jobs, and its arrays."""
 
-    def __init__(self, connection: socket.socket, patience: float, jobs: JobSubmitter) -> None:
-        self._submitter = jobs
+    def __init__(self, connection: socket.socket, patience: float, host: Host) -> None:
+        self._host, self._submitter, self._patience = host, host.submitter, patience
+        self._cells: list[np.ndarray] = []
+        self._grids: dict[int, str] = {}
+        """Epoch -> job on a grid."""
         self._arriving: dict[str, np.ndarray] = {}
         self._kept: dict[int, dict[str, np.ndarray]] = {}
         self._running: list[tuple[int, Callable[[], object]]] = []
@@ -75,7 +92,9 @@ class Session:
     def buffers(self, message: Any) -> Sequence[memoryview]:
         arrays = message.arrays if isinstance(message, channel.Keep | channel.Part) else ()
         self._arriving = {x.name: np.empty(x.shape, x.dtype) for x in arrays if not x.path}
-        return [bytes_of(array) for array in self._arriving.values()]
+        cells = message.arrays if isinstance(message, Cells | Copy) else ()
+        self._cells = [np.empty(layout.shape, layout.dtype) for layout in cells]
+        return [bytes_of(array) for array in [*self._arriving.values(), *self._cells]]
 
     def take(self, message: Any) -> None:
         match message:
@@ -87,10 +106,38 @@ class Session:
                 self._pool.submit(self._compute, message, self._arriving)
             case channel.Forget(epoch):
                 self._forget(epoch)
+            case Open():
+                self._open(message)
+            case Close(epoch, keeps):
+                self._host.grids.close(self._grids.pop(epoch, ""), keeps=keeps)
+            case Cells(job) | Copy(job):
+                run = self._host.grids[job]
+                if run is not None:  # else the job has ended
+                    run.take(message, self._cells)
+            case orders.Cut() | orders.Advance() | orders.Collect():
+                run = self._host.grids[self._grids.get(message.epoch, "")]
+                if run is not None:
+                    run.order(message)
+
+    def _open(self, message: Open) -> None:
+        def reach(host: str, place: tuple[str, int, str], receiver: channel.Receiver) -> Channel:
+            interface, port, token = place
+            address = (interface, port)
+            peer = greet(host, address, token, self._host.outgoing, self._patience)
+            there = Channel(peer, receiver, self._patience)
+            there.start()
+            return there
+
+        run = GridRun(message, self._submitter, self._channel.send, reach)
+        self._grids[message.epoch] = message.job
+        self._host.grids.add(message.job, run)
+        run.start()
 
     def lost(self, reason: str) -> None:
         log.info("a coordinator has gone: %s", reason)
         self._forget(1 << 62)
+        for job in self._grids.values():
+            self._host.grids.close(job, keeps=True)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _look(self, question: channel.See) -> None:
@@ -205,9 +252,10 @@ def _sees(path: str, text: str) -> bool:
         return False
 
 
-def _context(settings: Settings) -> ssl.SSLContext | None:
+def _contexts(settings: Settings) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
+    """Return the one for connections from others, and that for those to them."""
     if not settings.ca:
-        return None
+        return None, None
     import distributed.security
 
     security: Any = distributed.security.Security(
@@ -216,8 +264,8 @@ def _context(settings: Settings) -> ssl.SSLContext | None:
         tls_worker_key=settings.key,
         require_encryption=True,
     )
-    context: ssl.SSLContext = security.get_listen_args("worker")["ssl_context"]
-    return context
+    incoming: ssl.SSLContext = security.get_listen_args("worker")["ssl_context"]
+    return incoming, security.get_connection_args("worker")["ssl_context"]
 
 
 def _submitter(settings: Settings) -> hetsched.Client | hetsched.Local:
@@ -227,19 +275,17 @@ def _submitter(settings: Settings) -> hetsched.Client | hetsched.Local:
     return hetsched.Local(settings.config)
 
 
-def _accept(
-    connection: socket.socket, context: ssl.SSLContext | None, token: str, jobs: JobSubmitter
-) -> None:
+def _accept(connection: socket.socket, host: Host) -> None:
     try:
         connection.settimeout(HANDSHAKE)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if context is not None:
-            connection = context.wrap_socket(connection, server_side=True)
+        if host.incoming is not None:
+            connection = host.incoming.wrap_socket(connection, server_side=True)
         hello = receive_now(connection, HANDSHAKE)
-        refusal = _refusal(hello, token)
+        refusal = _refusal(hello, host.settings.token)
         if refusal is None:
             send_now(connection, channel.Hello(hetsched.__version__))
-            Session(connection, hello.patience, jobs)
+            Session(connection, hello.patience, host)
             return
         send_now(connection, channel.Refused(errors.to_record(refusal)))
         log.warning("a connection was refused: %s", refusal)
@@ -275,16 +321,16 @@ def main() -> int:
     """Serve until standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker, and ends this, too
     settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=Settings)
-    context, jobs = _context(settings), _submitter(settings)
+    host = Host(settings, *_contexts(settings), _submitter(settings), Runs())
     listener = socket.create_server((settings.interface, 0), backlog=16)
     sys.stdout.write(f"{listener.getsockname()[1]}\n")
     sys.stdout.flush()
     greeters = ThreadPoolExecutor(GREETERS, "hetsched-greeter")
     for connection in _connections(listener):
-        greeters.submit(_accept, connection, context, settings.token, jobs)
+        greeters.submit(_accept, connection, host)
     # A function may never return, and no thread that runs one can be ended.
     threading.Thread(target=_exit_late, daemon=True).start()
-    jobs.close()
+    host.submitter.close()
     return 0
 
 

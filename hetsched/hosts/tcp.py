@@ -12,14 +12,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from hetsched import errors
-from hetsched.cluster.coordinator import Added, Done, Event, Failed, Lost, Share
+from hetsched.cluster.coordinator import Added, Done, Failed, Lost, Share
 from hetsched.hosts import channel
-from hetsched.hosts.channel import PATIENCE, Channel, Layout, bytes_of, greet, read_rows
+from hetsched.hosts.channel import PATIENCE, Channel, bytes_of, greet, read_rows
+from hetsched.hosts.grid_messages import Layout
 
 Rows = Mapping[str, np.ndarray]
 """Rows of arrays by name, a row a unit."""
@@ -51,11 +52,23 @@ class ClusterSpec:
     """Return the rows that a part needs of a split array."""
 
 
-class Link:
-    """The connection to one host."""
+class Grid(Protocol):
+    """Takes what links hear of a job on a grid."""
 
-    def __init__(self, name: str, hosts: TcpHosts, connection: Any) -> None:
-        self.name, self._hosts = name, hosts
+    def buffers(self, message: Any) -> list[np.ndarray]:
+        """Return arrays for the bytes that follow."""
+
+    def take(self, link: Link, message: Any, arrays: Sequence[np.ndarray]) -> None: ...
+
+
+class Link:
+    """The connection to one host, which listens at `place`: interface, port and token."""
+
+    def __init__(
+        self, name: str, hosts: TcpHosts, connection: Any, place: tuple[str, int, str]
+    ) -> None:
+        self.name, self._hosts, self.place = name, hosts, place
+        self._cells: list[np.ndarray] = []
         self.kept = -1
         """The epoch whose whole arrays have been sent."""
         self.seen: channel.Seen | None = None
@@ -67,7 +80,9 @@ class Link:
         # Results go to their place once they are whole: the job may end meanwhile, or the host.
         results = message.results if isinstance(message, channel.Done) else ()
         self._arriving = {layout.name: np.empty(layout.shape, layout.dtype) for layout in results}
-        return [bytes_of(array) for array in self._arriving.values()]
+        grid = self._hosts.grid
+        self._cells = [] if grid is None or results else grid.buffers(message)
+        return [bytes_of(array) for array in [*self._arriving.values(), *self._cells]]
 
     def take(self, message: Any) -> None:
         match message:
@@ -78,8 +93,16 @@ class Link:
                 self._hosts.put(done, self._arriving)
             case channel.Failed(epoch, first, count, record):
                 failure = errors.from_record(record)
-                failure.add_note(f"on {self.name}, units {first} to {first + count - 1}")
+                units = f", units {first} to {first + count - 1}" if count else ""
+                failure.add_note(f"on {self.name}{units}")
                 self._hosts.put(Failed(self.name, Share(epoch, first, count), failure))
+            case _ if self._hosts.grid is not None:
+                self._hosts.grid.take(self, message, self._cells)
+
+    def give_up(self, reason: str) -> None:
+        """Count the host as lost."""
+        self._hosts.drop(self, reason)
+        self.channel.close()
 
     def lost(self, reason: str) -> None:
         self._hosts.drop(self, reason)
@@ -91,21 +114,24 @@ class TcpHosts:
     def __init__(self, patience: float = PATIENCE) -> None:
         self.patience = patience
         self.spec: ClusterSpec | None = None
+        self.grid: Grid | None = None
+        """The present job, if it's on a grid."""
         self._links: dict[str, Link] = {}
         self._seen: dict[str, set[Path]] = {}
         """Host -> files of the present job that it sees."""
         self._changed = threading.Condition()
         self._has_ended = threading.Event()
-        self._events: queue.SimpleQueue[tuple[Event, Rows]] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[tuple[Any, Rows]] = queue.SimpleQueue()
 
-    def put(self, event: Event, rows: Rows | None = None) -> None:
+    def put(self, event: Any, rows: Rows | None = None) -> None:
         self._events.put((event, rows or {}))
 
-    def begin(self, spec: ClusterSpec) -> None:
-        """Make `spec` the present job; what was reported before doesn't concern it."""
-        self._find_shared([*spec.paths.values(), *spec.out_paths.values()])
+    def begin(self, spec: ClusterSpec | None, grid: Grid | None = None) -> None:
+        """Make one of them the present job; what was reported before doesn't concern it."""
+        if spec is not None:
+            self._find_shared([*spec.paths.values(), *spec.out_paths.values()])
         with self._changed, contextlib.suppress(queue.Empty):
-            self.spec = spec
+            self.spec, self.grid = spec, grid
             while True:
                 self._events.get_nowait()
 
@@ -136,7 +162,12 @@ class TcpHosts:
                 raise errors.Unavailable(f"{machine}: the client is closed")
             numbered = (f"{machine}#{i}" for i in itertools.count(2))
             names = itertools.chain([machine], numbered)
-            link = Link(next(n for n in names if n not in self._links), self, connection)
+            link = Link(
+                next(n for n in names if n not in self._links),
+                self,
+                connection,
+                (*address, token),
+            )
             self._links[link.name] = link
             self.put(Added(link.name))
             link.channel.start()
@@ -148,6 +179,11 @@ class TcpHosts:
         with self._changed:
             return self._changed.wait_for(lambda: len(self._links) >= count, seconds)
 
+    def links(self) -> dict[str, Link]:
+        """Return the connections by the names of their hosts."""
+        with self._changed:
+            return dict(self._links)
+
     def hosts(self) -> Sequence[str]:
         with self._changed:
             return list(self._links)
@@ -155,7 +191,7 @@ class TcpHosts:
     def now(self) -> float:
         return time.monotonic()
 
-    def event(self, seconds: float) -> Event | None:
+    def event(self, seconds: float) -> Any:
         try:
             event, rows = self._events.get(timeout=seconds)
         except queue.Empty:

@@ -7,6 +7,7 @@ depends on the previous one, on data that stay where they are.
 from hetsched.dtypes import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, Dtype, DtypeChoice
 from hetsched.sparse import SparseMatrix
 from hetsched.workload.iterative import (
+    Blocks,
     Border,
     Iterative,
     Reduction,
@@ -44,6 +45,7 @@ __all__ = [
     "ArraySpec",
     "Arrays",
     "BaseWorkload",
+    "Blocks",
     "Border",
     "Dtype",
     "DtypeChoice",

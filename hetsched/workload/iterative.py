@@ -115,6 +115,39 @@ class Values:
     before: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Blocks:
+    """How hosts cut the grid of a simulation into rectangles that each advances on its own.
+
+    A rectangle is a job of its own, with as many cells of its neighbours around it as steps it
+    takes times `reach`; what becomes of these is thrown away. So beyond the edges of a rectangle
+    may be anything, but at the edges of the grid, which aren't framed, it is as in the whole grid.
+
+    Attributes
+    ----------
+    axes : mapping
+        Input or output -> which of its axes are the grid's. Arrays without aren't cut.
+    state : mapping
+        The input from which a simulation goes on -> the output that is its later value.
+    periodic : (bool, bool)
+        Whether opposite edges are neighbours, along each axis of the grid.
+    params : mapping
+        Of a rectangle's job, without its size and steps.
+    begin : callable, optional
+        Return name -> array of those in `state` that a job begins with, if they aren't given.
+    steps : str
+        The parameter that is the number of steps. Outputs without axes are this number.
+    """
+
+    axes: Mapping[str, tuple[int, int]]
+    state: Mapping[str, str]
+    periodic: tuple[bool, bool]
+    params: Mapping[str, Any]
+    begin: Callable[[Arrays], Mapping[str, Any]] | None = None
+    steps: str = "steps"
+    reach: int = 1
+
+
 StageKernel = Callable[[Rows, Arrays, Arrays, Values, Arrays], None]
 """kernel(rows, inputs, outputs, values, partials) computes one stage on some rows.
 
@@ -228,6 +261,10 @@ class Iterative(BaseWorkload):
         Infinity means that the method diverges: the job fails.
         """
         return float("nan")
+
+    def blocks(self, p: Any) -> Blocks | None:
+        """Return how a cluster's hosts cut the grid; None: it stays whole, on one host."""
+        return None
 
     def granule(self, p: Any) -> int:
         """Return the number of rows that are never divided between devices."""

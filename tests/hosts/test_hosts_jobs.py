@@ -82,7 +82,7 @@ def test_errors_name_the_host_and_the_units_and_leave_the_hosts_usable(
         (lambda: client.submit("fft", tmp_path / "no.npy"), errors.InputMissing),
         (lambda: client.submit("fft", planes(3), out=np.empty(2)).result(60), errors.DataError),
         (lambda: client.submit("fft", planes(3), out=tmp_path / "y.tif"), errors.UsageError),
-        (lambda: client.submit("heat", planes(3)), errors.Unavailable),
+        (lambda: client.submit("kmeans", np.ones((9, 2)), clusters=2), errors.UsageError),
         (lambda: client.map(lambda b: b, planes(3)), errors.UsageError),
         (lambda: client.map("no_such_module:f", planes(3)), errors.UsageError),
     ]:  # fmt: skip

@@ -38,6 +38,7 @@ from hetsched.workload import (
     MAX_FLOAT,
     Arrays,
     ArraySpec,
+    Blocks,
     DtypeChoice,
     Iterative,
     KernelContext,
@@ -96,12 +97,19 @@ class LbmParams(msgspec.Struct, frozen=True):
     ] = 0.0
     has_mask: Annotated[bool, Meta(description="of solid cells", extra=INFERRED)] = False
     has_start: Annotated[bool, Meta(description="a flow goes on", extra=INFERRED)] = False
+    of_rows: Annotated[
+        int, Meta(ge=0, description="of the flow that this is a part of", extra=INFERRED)
+    ] = 0
+    of_cols: Annotated[
+        int, Meta(ge=0, description="of the flow that this is a part of", extra=INFERRED)
+    ] = 0
     dtype: Annotated[str, Meta(description=DTYPES.description)] = DTYPES.double.name
 
     @property
     def viscosity(self) -> float:
         """Return the kinematic viscosity in cells^2 per step."""
-        length = self.cols if self.flow == "cavity" else self.rows
+        rows, cols = self.of_rows or self.rows, self.of_cols or self.cols
+        length = cols if self.flow == "cavity" else rows
         return self.speed * length / self.reynolds
 
     @property
@@ -112,7 +120,9 @@ class LbmParams(msgspec.Struct, frozen=True):
     @property
     def force(self) -> float:
         """Return the acceleration of a channel: that of a parabola with `speed` at its vertex."""
-        return 8 * self.viscosity * self.speed / self.rows**2 if self.flow == "channel" else 0.0
+        if self.flow != "channel":
+            return 0.0
+        return 8 * self.viscosity * self.speed / (self.of_rows or self.rows) ** 2
 
 
 class Lbm(Iterative):
@@ -191,6 +201,22 @@ class Lbm(Iterative):
 
     def has_fixed_length(self, p: LbmParams) -> bool:
         return p.tolerance == 0
+
+    def blocks(self, p: LbmParams) -> Blocks | None:
+        """Return how hosts cut a flow of a fixed number of steps; none is beyond two walls."""
+        if p.tolerance > 0:
+            return None
+        params = msgspec.to_builtins(msgspec.structs.replace(p, of_rows=p.rows, of_cols=p.cols))
+        for name in ("rows", "cols", "has_mask", "has_start"):
+            del params[name]
+        axes = {"mask": (0, 1), "start": (0, 2), "density": (0, 1), "velocity": (0, 1)}
+        return Blocks(
+            {**axes, "populations": (0, 2)},
+            {"start": "populations"},
+            (False, p.flow == "channel"),
+            params,
+            begin=lambda inputs: {"start": _late("lattice").start(p, inputs.get("mask"))},
+        )
 
     def residual(self, p: LbmParams, values: Values) -> float:
         """Return the largest change of a population in a step over the speed, with a tolerance."""

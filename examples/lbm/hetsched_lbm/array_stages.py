@@ -48,14 +48,15 @@ class ArrayFlow:
     def begin(
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
     ) -> None:
-        if self._p.has_mask and rows.is_first and bool(inputs["mask"].all()):
+        is_part = self._p.of_rows > 0
+        if self._p.has_mask and rows.is_first and not is_part and bool(inputs["mask"].all()):
             raise DataError("mask: all cells are solid")
         if self._p.has_start:
             outputs["f"][...] = inputs["start"]
         else:
             populations = equilibrium(self._p, rows).astype(self._p.dtype)
             outputs["f"][...] = self._xp.asarray(populations)[:, :, np.newaxis]
-        if self._p.has_mask:
+        if self._p.has_mask and not is_part:
             is_fluid = inputs["mask"][rows.first : rows.stop] == 0
             outputs["f"][...] *= is_fluid[:, np.newaxis]
         partials["steps"][...] = 0

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from hetsched.errors import DataError
 from hetsched.workload import Rows
 from hetsched_lbm import LbmParams
 
@@ -33,6 +34,23 @@ def equilibrium(p: LbmParams, rows: Rows) -> np.ndarray:
     along = (start_speeds(p, rows) + p.force / 2)[:, np.newaxis]
     w, x = np.array(WEIGHTS), np.array(DIRECTIONS, np.float64)[:, 0]
     populations: np.ndarray = w * (3 * x * along + (4.5 * x * x - 1.5) * along**2)
+    return populations
+
+
+def start(p: LbmParams, mask: np.ndarray | None) -> np.ndarray:
+    """Return the populations of the whole flow at the start, (rows, 9, cols).
+
+    Raises
+    ------
+    DataError
+        All cells are solid.
+    """
+    if mask is not None and mask.all():
+        raise DataError("mask: all cells are solid")
+    each = equilibrium(p, Rows(0, p.rows, p.rows)).astype(p.dtype)
+    populations = np.repeat(each[:, :, np.newaxis], p.cols, axis=2)
+    if mask is not None:
+        populations *= (np.asarray(mask) == 0)[:, np.newaxis]
     return populations
 
 

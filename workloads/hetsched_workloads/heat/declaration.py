@@ -21,6 +21,7 @@ from hetsched.workload import (
     FLOAT32,
     MAX_FLOAT,
     ArraySpec,
+    Blocks,
     Border,
     Reduction,
     Stage,
@@ -174,6 +175,15 @@ class Heat(extents.WithExtent, Solver):
 
     def has_fixed_length(self, p: HeatParams) -> bool:
         return p.tolerance == 0
+
+    def blocks(self, p: HeatParams) -> Blocks | None:
+        if p.tolerance > 0:
+            return None
+        rows, columns = (border == "periodic" for border in p.borders[:2])
+        params = msgspec.to_builtins(p)
+        del params["grid"]
+        axes = dict.fromkeys(("initial", "final"), (0, 1))
+        return Blocks(axes, {"initial": "final"}, (rows, columns), params)
 
     def residual(self, p: HeatParams, values: Values) -> float:
         """Return the largest change of a point in the last step, if there is a tolerance."""

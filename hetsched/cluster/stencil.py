@@ -1,0 +1,613 @@
+"""Which host advances which cells of a grid, step by step, until all steps are done. Pure.
+
+A grid is cut into blocks, and hosts hold some each, by Dethier's method: quotas by their powers, a
+compact piece each, as few blocks moved as possible when powers change or hosts come and go. What a
+host holds it advances as a few rectangles, each with a frame of its neighbours' cells `width`
+deep: as many steps as that at once, a *sweep*, need no other host. After a sweep the hosts send
+each other the frames; nobody waits for the coordinator, which is two sweeps ahead with its orders.
+
+Wider frames mean fewer messages and more cells that two hosts compute: the width is where both
+together cost least, by what sweeps have taken (Demmel et al., Avoiding communication, 2008).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from hetsched.cluster.coordinator import Added, Failed, HostModels, Lost
+from hetsched.cluster.flows import Flow, cheapest_flows, tree_flows
+from hetsched.cluster.grid import Grid, Ints
+from hetsched.cluster.mapping import Mapping
+from hetsched.cluster.orders import (
+    Advance,
+    Collect,
+    Collected,
+    Cut,
+    Notice,
+    Opened,
+    Order,
+    Ready,
+    Saved,
+    Saving,
+    Swept,
+    Unreachable,
+)
+from hetsched.cluster.regions import Box, Held, Shape, covers, rectangles
+from hetsched.cluster.tree import Tree, quotas
+from hetsched.errors import TryAgain, UsageError
+from hetsched.text import columns, number
+
+log = logging.getLogger(__name__)
+
+BLOCKS = 32
+"""Of a host on average: its share is within some 3 % of its power."""
+LEAD = 2
+"""Sweeps that hosts may be ahead of what the slowest has reported."""
+WIDTH = 8
+"""Of frames, until sweeps have been measured."""
+RECENT = 3
+"""Sweeps whose median is a host's time: one that was disturbed changes nothing."""
+GAIN = 0.05
+"""Of the time of a step: what a new cut must save."""
+SAVE_EVERY = 10.0
+"""Seconds between two checkpoints."""
+PATIENCE = 30.0
+"""Seconds that a host has to open a job, and that one has to come when none is left."""
+SAVE_PART = 20
+"""Times what a checkpoint takes are between two."""
+
+
+class Told(NamedTuple):
+    host: str
+    notice: Notice
+
+
+class StencilHosts(Protocol):
+    """Membership and transport, as of `coordinator.Hosts`."""
+
+    def hosts(self) -> Sequence[str]: ...
+
+    def open(self, host: str) -> None:
+        """Have a host take part in the present job; it tells `Opened`."""
+
+    def order(self, host: str, order: Order) -> None:
+        """Tell a host what to do; a lost one is ignored."""
+
+    def drop(self, host: str, reason: str) -> None:
+        """Count a host as lost that others can't reach."""
+
+    def event(self, seconds: float) -> Added | Lost | Failed | Told | object | None: ...
+
+    def now(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class GridJob:
+    """`steps` of a grid of `shape` cells; what is beyond the edges of an axis if it's periodic."""
+
+    shape: Shape
+    periodic: tuple[bool, bool]
+    steps: int
+    reach: int = 1
+    """Cells from which a cell depends on another in a step."""
+
+
+@dataclass
+class StencilWork:
+    """What one host did, for `explain`."""
+
+    blocks: int = 0
+    sweeps: int = 0
+    seconds: float = 0.0
+    computing: float = 0.0
+    waiting: float = 0.0
+    lost: str = ""
+
+
+@dataclass
+class StencilOutcome:
+    """What became of a job; `moved` blocks by new cuts, `again`: steps that were repeated."""
+
+    job: GridJob
+    work: dict[str, StencilWork] = field(default_factory=dict)
+    blocks: int = 0
+    width: int = 0
+    iteration: int = 0
+    continued: int = 0
+    """The step of an earlier job's checkpoint with which this one began."""
+    cuts: int = 0
+    moved: int = 0
+    again: int = 0
+    checkpoints: int = 0
+    seconds: float = 0.0
+    warnings: list[str] = field(default_factory=list)
+
+    def explain(self) -> str:
+        """Return a table of hosts and what they did."""
+        rows = [
+            [
+                host,
+                str(work.blocks),
+                str(work.sweeps),
+                number(work.computing),
+                number(work.seconds),
+                number(work.waiting),
+                f"lost: {work.lost}" if work.lost else "",
+            ]
+            for host, work in self.work.items()
+        ]
+        rows_by_columns = "x".join(map(str, self.job.shape))
+        head = (
+            f"{self.job.steps} steps of {rows_by_columns} cells in {number(self.seconds)} s,"
+            f" {self.blocks} blocks, {self.width} steps a sweep"
+        )
+        if self.continued:
+            head += f", continued after step {self.continued}"
+        if self.cuts:
+            head += f", {self.moved} blocks moved in {self.cuts} new cuts"
+        if self.again:
+            head += f", {self.again} steps again"
+        names = ("host", "blocks", "sweeps", "computing", "seconds", "waiting", "")
+        return "\n".join([head, *columns(names, rows, 1, None), *self.warnings])
+
+    def record(self) -> dict[str, Any]:
+        """Return what `--json` prints of it."""
+        names = (
+            "blocks",
+            "width",
+            "continued",
+            "cuts",
+            "moved",
+            "again",
+            "checkpoints",
+            "seconds",
+        )
+        return {
+            "steps": self.job.steps,
+            **{name: getattr(self, name) for name in names},
+            "hosts": [{"host": host, **asdict(work)} for host, work in self.work.items()],
+            "warnings": self.warnings,
+        }
+
+
+@dataclass
+class _Host:
+    since: float
+    savings: tuple[Saving, ...] | None = None
+    """None: it hasn't opened the job yet."""
+    iteration: int = -1
+    """In the present generation; -1: it hasn't its cells yet."""
+    is_collected: bool = False
+    sweeps: deque[Swept] = field(default_factory=lambda: deque(maxlen=RECENT))
+    lengths: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT))
+    """Steps of these sweeps."""
+    power: float = math.nan
+    """Cells a second; NaN: unknown."""
+
+    def of_step(self, seconds: Callable[[Swept], float]) -> float:
+        """Return the median of `seconds` of a step."""
+        return median(seconds(s) / n for s, n in zip(self.sweeps, self.lengths, strict=True))
+
+
+@dataclass(frozen=True)
+class _Checkpoint:
+    name: str
+    iteration: int
+    held: tuple[Held, ...]
+    copies: dict[str, str]
+    """Host -> the one that has a copy of what it has."""
+
+
+class StencilCoordinator:
+    """Runs one job over `hosts`, and learns their powers. `follow` is called after each sweep.
+
+    `every`: seconds between checkpoints, more if these take over 5 % of the time.
+    """
+
+    def __init__(
+        self,
+        hosts: StencilHosts,
+        models: HostModels,
+        kind: str,
+        job: GridJob,
+        epoch: int,
+        name: str,
+        *,
+        every: float = SAVE_EVERY,
+        follow: Callable[[StencilOutcome], object] | None = None,
+    ) -> None:
+        self._hosts, self._models, self._kind, self._job = hosts, models, kind, job
+        self._epoch, self._name = epoch, name
+        self._every, self._follow = every, follow
+        self._members: dict[str, _Host] = {}
+        self._generation = 0
+        self._names: list[str] = []
+        """Of the mapping's hosts."""
+        self._mapping: Mapping | None = None
+        self._held: tuple[Held, ...] = ()
+        self._width = 0
+        self._until = 0
+        self._stops = False
+        """Hosts stop at `_until` for a new cut."""
+        self._is_collecting = False
+        self._begun_cut = 0.0
+        self._cut_seconds = 0.0
+        self._checkpoint: _Checkpoint | None = None
+        self._saving: _Checkpoint | None = None
+        self._missing: set[tuple[str, str]] = set()
+        """(owner, writer) of what isn't saved yet."""
+        self._saved_at = 0.0
+        self._save_seconds = 0.0
+        self.outcome = StencilOutcome(job)
+
+    def run(self, is_cancelled: Callable[[], bool] = lambda: False) -> StencilOutcome:
+        """Return once the results are here. Raises the first error of a host, or TryAgain."""
+        hosts = self._hosts
+        began = alone_since = self._saved_at = hosts.now()
+        for host in hosts.hosts():
+            self._welcome(host)
+        while not is_cancelled():
+            event = hosts.event(0.25)
+            match event:
+                case Added(host):
+                    self._welcome(host)
+                case Lost(host, reason):
+                    self._lose(host, reason)
+                case Told(host, notice) if host in self._members:
+                    self._take(host, notice)
+                case Failed(host, share, error) if share.epoch == self._epoch:
+                    raise error
+            if self._is_done:
+                break
+            self._go_on()
+            if self._members:
+                alone_since = hosts.now()
+            elif hosts.now() - alone_since > PATIENCE:
+                lost = "; ".join(f"{h}: {w.lost}" for h, w in self.outcome.work.items() if w.lost)
+                raise TryAgain(
+                    f"no host is left ({lost or 'none has come'}) after step"
+                    f" {self.outcome.iteration} of {self._job.steps}"
+                )
+        self.outcome.seconds = hosts.now() - began
+        for host, member in self._members.items():
+            if member.power > 0:
+                cells = max(1, self._cells(host))
+                self._models.learn(self._kind, host, cells, cells / member.power)
+        return self.outcome
+
+    # ---- membership
+
+    def _welcome(self, host: str) -> None:
+        self._members[host] = _Host(self._hosts.now())
+        self._hosts.open(host)
+
+    def _lose(self, host: str, reason: str) -> None:
+        if self._members.pop(host, None) is None:
+            return
+        self.outcome.work.setdefault(host, StencilWork()).lost = reason
+        if host in self._names:
+            self._go_back()
+
+    def _take(self, host: str, notice: Notice) -> None:
+        member, is_present = self._members[host], False
+        if not isinstance(notice, Opened | Saved):
+            is_present = notice.generation == self._generation
+        match notice:
+            case Opened(_, savings):
+                member.savings = savings
+            case Ready(seconds=seconds) if is_present:
+                member.iteration = self.outcome.iteration
+                self._cut_seconds = max(self._cut_seconds, seconds)
+            case Swept() if is_present:
+                self._add(host, member, notice)
+            case Saved(_, name, owner, seconds, error):
+                if self._saving is not None and name == self._saving.name:
+                    self._missing.discard((owner, host))
+                    self._save_seconds = max(self._save_seconds, seconds)
+                    if error:
+                        self.outcome.warnings.append(f"{host}: no checkpoint: {error}")
+                        self._saving, self._saved_at = None, self._hosts.now()
+            case Unreachable(host=other, reason=reason) if is_present and other in self._members:
+                self._hosts.drop(other, f"{host} can't reach it: {reason}")
+            case Collected() if is_present:
+                member.is_collected = True
+
+    def _add(self, host: str, member: _Host, swept: Swept) -> None:
+        member.lengths.append(swept.iteration - member.iteration)
+        member.sweeps.append(swept)
+        member.iteration = swept.iteration
+        member.power = self._cells(host) / member.of_step(lambda s: s.seconds)
+        work = self.outcome.work[host]
+        work.sweeps += 1
+        work.seconds += swept.seconds
+        work.computing += swept.computing
+        work.waiting += swept.waiting
+        if self._follow is not None:
+            try:
+                self._follow(self.outcome)
+            except Exception:
+                log.exception("a callback has failed; it isn't called again")
+                self._follow = None
+
+    # ---- the next step
+
+    def _go_on(self) -> None:
+        """Order what comes next, if the hosts are far enough."""
+        now = self._hosts.now()
+        for host, member in list(self._members.items()):
+            if member.savings is None and now - member.since > PATIENCE:
+                self._hosts.drop(host, "it hasn't opened the job")
+        open_ones = [h for h, member in self._members.items() if member.savings is not None]
+        if not self._held:
+            if open_ones and len(open_ones) == len(self._members):
+                self._begin(open_ones)
+            return
+        active = self._active()
+        if not active or min(member.iteration for member in active) < 0:
+            return
+        self._end_save(now)
+        floor = min(member.iteration for member in active)
+        has_advanced, self.outcome.iteration = floor > self.outcome.iteration, floor
+        if self._is_collecting:
+            return
+        if floor == self._job.steps:
+            self._is_collecting = True
+            for host in {held.host for held in self._held}:
+                self._hosts.order(host, Collect(self._epoch, self._generation))
+        elif self._stops:
+            if floor == self._until and self._saving is None:
+                self._cut(open_ones, self._held, floor)
+        else:
+            if has_advanced or set(open_ones) != set(self._names):
+                self._stops = self._until < self._job.steps and self._wants_cut(open_ones)
+            ahead = self._until - floor
+            if not self._stops and ahead < LEAD * self._width and self._until < self._job.steps:
+                self._advance(floor, now)
+
+    def _active(self) -> list[_Host]:
+        """Return the hosts with cells; none, unless all are there."""
+        names = {held.host for held in self._held}
+        if not names.issubset(self._members):
+            return []
+        return [self._members[name] for name in names]
+
+    @property
+    def _is_done(self) -> bool:
+        return self._is_collecting and all(m.is_collected for m in self._active())
+
+    def _advance(self, floor: int, now: float) -> None:
+        until = min(self._job.steps, floor + LEAD * self._width)
+        pause = max(self._every, SAVE_PART * self._save_seconds)
+        saves = self._saving is None and now - self._saved_at > pause and until < self._job.steps
+        active = sorted({held.host for held in self._held})
+        keeper = dict(zip(active, [*active[1:], active[0]], strict=True))
+        if saves:
+            name = f"{self._name}-{self._generation}-{until}"
+            self._saving = _Checkpoint(name, until, self._held, keeper)
+            self._missing = {(host, host) for host in active}
+            self._missing |= set(keeper.items())
+        self._until = until
+        for host in active:
+            order = Advance(
+                self._epoch,
+                self._generation,
+                until,
+                save=self._saving.name if saves and self._saving else "",
+                keeper=keeper[host] if keeper[host] != host else "",
+                keep=self._checkpoint.name if self._checkpoint else "",
+            )
+            self._hosts.order(host, order)
+
+    def _end_save(self, now: float) -> None:
+        if self._saving is not None and not self._missing:
+            self._checkpoint, self._saving = self._saving, None
+            self._saved_at = now
+            self.outcome.checkpoints += 1
+
+    # ---- cuts
+
+    def _begin(self, names: Sequence[str]) -> None:
+        """Begin with the latest whole checkpoint of an earlier job like this, or the inputs."""
+        found: dict[tuple[int, str], dict[Box, str]] = {}
+        for host in names:
+            for saving in self._members[host].savings or ():
+                boxes = found.setdefault((saving.iteration, saving.name), {})
+                boxes |= dict.fromkeys(saving.boxes, host)
+        for (iteration, name), boxes in sorted(found.items(), reverse=True):
+            if 0 < iteration < self._job.steps and covers(list(boxes), self._job.shape):
+                self.outcome.continued = self.outcome.iteration = iteration
+                held = tuple(Held(host, box) for box, host in boxes.items())
+                self._checkpoint = _Checkpoint(name, iteration, held, {})
+                self._cut(names, held, iteration, name)
+                return
+        self._cut(names, self._inputs(), 0)
+
+    def _inputs(self) -> tuple[Held, ...]:
+        return (Held("", Box(0, self._job.shape[0], 0, self._job.shape[1])),)
+
+    def _go_back(self) -> None:
+        """Go on after the last checkpoint of which all is left, or from the inputs."""
+        self._is_collecting = False
+        self._saving = None
+        reached, self._held = self.outcome.iteration, ()
+        names = [h for h, member in self._members.items() if member.savings is not None]
+        saved = self._checkpoint
+        held: list[Held] = []
+        if saved is not None:
+            for host, box in saved.held:
+                where = host if host in self._members else saved.copies.get(host, "")
+                if where in self._members:
+                    held.append(Held(where, box))
+            if len(held) < len(saved.held):
+                saved = self._checkpoint = None
+        iteration = 0 if saved is None else saved.iteration
+        self.outcome.again += reached - iteration
+        self.outcome.iteration = iteration
+        if not names:
+            self._generation += 1
+            return
+        if saved is None:
+            self._cut(names, self._inputs(), 0)
+        else:
+            self._cut(names, tuple(held), iteration, saved.name)
+
+    def _cut(
+        self, names: Sequence[str], sources: tuple[Held, ...], iteration: int, saved: str = ""
+    ) -> None:
+        """Give each of `names` its quota; `sources` have the cells."""
+        mapping, moved = self._mapped(names)
+        width = self._best_width(names) or min(WIDTH, self._limit)
+        if self._mapping is not None:
+            self.outcome.cuts += 1
+            self.outcome.moved += moved
+        self._mapping, self._names, self._width = mapping, list(names), width
+        self._held = tuple(
+            rectangles(mapping.owner, self._blocks(mapping.grid), names, self._job.shape)
+        )
+        self._generation += 1
+        self._until, self._stops, self._is_collecting = iteration, False, False
+        self.outcome.width, self.outcome.blocks = width, len(mapping.grid)
+        for host, blocks in zip(names, mapping.held.tolist(), strict=True):
+            member = self._members[host]
+            member.iteration, member.is_collected = -1, False
+            member.sweeps.clear()
+            member.lengths.clear()
+            self.outcome.work.setdefault(host, StencilWork()).blocks = blocks
+            self.outcome.work[host].lost = ""
+        order = Cut(
+            self._epoch,
+            self._generation,
+            iteration,
+            width * self._job.reach,
+            sources,
+            self._held,
+            saved,
+        )
+        for host in {*names} | {h for h, _ in sources if h in self._members}:
+            self._hosts.order(host, order)
+
+    def _blocks(self, grid: Grid) -> Shape:
+        rows, columns = grid.shape
+        return rows, columns
+
+    def _mapped(self, names: Sequence[str]) -> tuple[Mapping, int]:
+        """Return who gets which block, and how many of those that somebody has move."""
+        powers = np.array([self._power(name) for name in names])
+        powers[np.isnan(powers)] = np.nanmean(powers) if not np.isnan(powers).all() else 1.0
+        before = self._mapping
+        if before is None:
+            grid = Grid(_blocks(self._job.shape, BLOCKS * len(names)), corners=True)
+            tree = _star(len(names))
+            quota = quotas(tree, len(grid), powers)
+            mapping = Mapping.shared_out(grid, tree, quota)
+            mapping.refine()
+            return mapping, 0
+        grid = before.grid
+        gone = [name for name in self._names if name not in names]
+        every = [*names, *gone]
+        number = np.array([every.index(name) for name in self._names])
+        home: Ints = number[before.owner]
+        mapping = Mapping(grid, home, len(every))
+        tree = _star(len(every))
+        quota = quotas(tree, len(grid), [*powers, *[0.0] * len(gone)])
+        mapping.ship(_flows(mapping, tree, quota))
+        mapping = Mapping(grid, mapping.owner, len(names))
+        mapping.refine(home)
+        return mapping, int((mapping.owner != home).sum())
+
+    def _power(self, host: str) -> float:
+        """Return the cells a second of this job, or of those before."""
+        known = self._members[host].power
+        if math.isnan(known):
+            model = self._models.model(self._kind, host)
+            cells = self._job.shape[0] * self._job.shape[1] / len(self._members)
+            known = cells / float(model.time(cells)) if model is not None else math.nan
+        return known
+
+    def _cells(self, host: str) -> int:
+        return sum(held.box.cells for held in self._held if held.host == host)
+
+    @property
+    def _limit(self) -> int:
+        """Return the steps of the longest sweep: frames mustn't wrap around the grid."""
+        return max(1, min(self._job.steps, min(self._job.shape) // 2 // self._job.reach))
+
+    def _best_width(self, names: Sequence[str]) -> int:
+        """Return the steps a sweep that cost least, by what was measured; 0: nothing was."""
+        measured = [m for n in names if len((m := self._members[n]).sweeps) == RECENT]
+        if not measured:
+            return 0
+        overhead = max(
+            median(max(0.0, s.seconds - s.computing) for s in m.sweeps) for m in measured
+        )
+        step = max(m.of_step(lambda s: s.computing) for m in measured)
+        step /= 1 + self._extra(self._width, len(names))
+        each = self._extra(1, len(names))
+        return max(1, min(self._limit, round(math.sqrt(overhead / max(step * each, 1e-9)))))
+
+    def _extra(self, width: int, hosts: int) -> float:
+        """Return how much frames of `width` steps add to what a host computes, relative to it."""
+        side = math.sqrt(self._job.shape[0] * self._job.shape[1] / hosts)
+        return 4 * width * self._job.reach / side
+
+    def _wants_cut(self, names: Sequence[str]) -> bool:
+        """Whether other quotas, hosts or a width save more than a cut takes, and over 5 %."""
+        left = self._job.steps - self._until
+        if set(names) != set(self._names):
+            return left > 0
+        assert self._mapping is not None
+        active = {held.host: self._members[held.host] for held in self._held}
+        if any(len(member.sweeps) < RECENT for member in active.values()):
+            return False
+        now = max(member.of_step(lambda s: s.seconds) for member in active.values())
+        powers = [self._power(name) for name in names]
+        if any(math.isnan(power) for power in powers):
+            return False
+        quota = quotas(_star(len(names)), len(self._mapping.grid), powers)
+        cells = self._job.shape[0] * self._job.shape[1] / len(self._mapping.grid)
+        then = max(float(q) * cells / power for q, power in zip(quota, powers, strict=True))
+        then *= self._change(self._best_width(names), names)
+        saved = now - then
+        return saved > GAIN * now and saved * left > self._cut_seconds
+
+    def _change(self, width: int, names: Sequence[str]) -> float:
+        """Return the time of a step in sweeps of `width` relative to the present one."""
+        members = [self._members[n] for n in names if self._members[n].sweeps]
+        slowest = max(members, key=lambda m: m.of_step(lambda s: s.seconds))
+        overhead = median(max(0.0, s.seconds - s.computing) for s in slowest.sweeps)
+        step = slowest.of_step(lambda s: s.computing) / (1 + self._extra(self._width, len(names)))
+
+        def of_step(width: int) -> float:
+            return overhead / width + step * (1 + self._extra(width, len(names)))
+
+        return of_step(width) / of_step(self._width)
+
+
+def _star(hosts: int) -> Tree:
+    """Every host reaches every other one: the first is the parent of all."""
+    return Tree((-1, *[0] * (hosts - 1)))
+
+
+def _flows(mapping: Mapping, tree: Tree, quota: Ints) -> list[Flow]:
+    """Return the flows that move the fewest blocks; by the tree, if hosts have none yet."""
+    try:
+        return cheapest_flows(mapping.pairs, mapping.held, quota)
+    except UsageError:
+        return tree_flows(tree, mapping.held, quota)
+
+
+def _blocks(shape: Shape, count: int) -> Shape:
+    """Return rows and columns of about `count` blocks, about square; at least 3 of each."""
+    if min(shape) < 3:
+        raise UsageError(f"a grid of {shape[0]}x{shape[1]} is too small for several hosts")
+    side = math.sqrt(shape[0] * shape[1] / count)
+    rows, columns = (max(3, min(cells, round(cells / side))) for cells in shape)
+    return rows, columns

@@ -1,0 +1,85 @@
+"""What coordinator and hosts say about a grid that hosts advance; see `cluster.stencil`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from hetsched.cluster.regions import Box
+
+
+class Layout(msgspec.Struct, frozen=True, array_like=True):
+    """An array behind a message, in C order; with a `path` its rows are those of a `.npy` file."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    path: str = ""
+    first: int = 0
+
+
+class Open(msgspec.Struct, frozen=True, tag=True):
+    """Take part in a job on a grid of `shape`, as `me`.
+
+    `job` is its name, and that of its checkpoints; those of jobs with the same `key` will do, too.
+    `inputs` and `outputs` are the whole arrays with `axes`; the fields are those of `Blocks`.
+    """
+
+    epoch: int
+    job: str
+    key: str
+    me: str
+    workload: str
+    params: dict[str, Any]
+    options: dict[str, Any]
+    shape: tuple[int, int]
+    periodic: tuple[bool, bool]
+    reach: int
+    steps: str
+    axes: dict[str, tuple[int, int]]
+    state: dict[str, str]
+    inputs: tuple[Layout, ...]
+    outputs: tuple[Layout, ...]
+
+
+class Close(msgspec.Struct, frozen=True, tag=True):
+    """The job has ended; `keeps`: its checkpoints may be of use."""
+
+    epoch: int
+    keeps: bool
+
+
+class Cells(msgspec.Struct, frozen=True, tag=True):
+    """Cells of rectangle `source` of those of `host`, after `iteration`, for the receiver's.
+
+    One array for each transfer and input, in the order of `transfers` and of their names. `source`
+    -1: of inputs that never change.
+    """
+
+    job: str
+    generation: int
+    iteration: int
+    host: str
+    source: int
+    arrays: tuple[Layout, ...]
+
+
+class Copy(msgspec.Struct, frozen=True, tag=True):
+    """One of the `count` rectangles of `owner` in the checkpoint `name`, to be written."""
+
+    job: str
+    name: str
+    owner: str
+    count: int
+    box: Box
+    arrays: tuple[Layout, ...]
+
+
+class Results(msgspec.Struct, frozen=True, tag=True):
+    """Outputs of a rectangle."""
+
+    epoch: int
+    generation: int
+    box: Box
+    arrays: tuple[Layout, ...]

@@ -1,0 +1,175 @@
+"""A grid over hosts: the same bits as on one host, whoever dies, comes, or submits it again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import TOKEN, Cluster, HostProcess
+
+import hetsched
+from hetsched.errors import DataError, TryAgain, UsageError
+from hetsched.hosts.client import ClusterClient
+from hetsched.hosts.tcp import TcpHosts
+
+SHAPE = (180, 150)
+STEPS = 1200
+BORDER = "dirichlet,periodic"
+
+
+@pytest.fixture(scope="module")
+def initial() -> np.ndarray:
+    return np.random.default_rng(1).random(SHAPE, np.float32)
+
+
+@pytest.fixture(scope="module")
+def expected(initial: np.ndarray) -> np.ndarray:
+    with hetsched.Local() as local:
+        job = local.submit("heat", initial, steps=STEPS, border=BORDER)
+        final: np.ndarray = job.result()["final"].copy()
+        return final
+
+
+class After:
+    """Calls `then` once hosts have done `sweeps` of a job; on a thread, as hosts must go on."""
+
+    def __init__(self, sweeps: int, then: Callable[[], Any]) -> None:
+        self._sweeps, self._then, self.thread = sweeps, then, threading.Thread(target=then)
+
+    def __call__(self, outcome: Any) -> None:
+        done = sum(work.sweeps for work in outcome.work.values())
+        if done >= self._sweeps and self.thread.ident is None:
+            self.thread.start()
+
+
+def test_a_grid_over_hosts_has_the_same_bits(
+    cluster: Cluster, initial: np.ndarray, expected: np.ndarray
+) -> None:
+    client, _, _ = cluster
+    given = initial.copy()
+    job = client.submit(
+        "heat", given, out={"final": given}, steps=STEPS, border=BORDER, verify=True
+    )
+    result = job.result(120)
+    assert result["final"] is given
+    np.testing.assert_array_equal(given, expected)
+    assert result["steps"].tolist() == [STEPS]
+    text = job.explain()
+    assert f"{STEPS} steps of 180x150 cells" in text
+    assert "host1" in text
+
+
+@pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_grid_goes_on_without_a_host_that_dies(
+    cluster: Cluster, initial: np.ndarray, expected: np.ndarray, kill: signal.Signals
+) -> None:
+    client, _, processes = cluster
+    follow = After(6, lambda: processes[1].signal(kill))
+    job = client.submit("heat", initial, steps=STEPS, border=BORDER, every=0.01, follow=follow)
+    np.testing.assert_array_equal(job.result(120)["final"], expected)
+    follow.thread.join()
+    outcome: Any = job.outcome
+    assert outcome.work["host1"].lost
+    assert outcome.checkpoints > 0
+    assert outcome.again < STEPS
+
+
+def test_a_host_that_comes_gets_cells(
+    cluster: Cluster,
+    start_host: Callable[..., HostProcess],
+    initial: np.ndarray,
+    expected: np.ndarray,
+) -> None:
+    client, hosts, _ = cluster
+    third = start_host()
+    follow = After(4, lambda: hosts.join("host2", third.address, TOKEN, None))
+    job = client.submit("heat", initial, steps=STEPS, border=BORDER, follow=follow)
+    np.testing.assert_array_equal(job.result(120)["final"], expected)
+    assert job.outcome is not None
+    assert job.outcome.work["host2"].sweeps > 0  # type: ignore[union-attr]
+
+
+SCRIPT = """
+import json, sys
+import numpy as np
+from hetsched.hosts.client import ClusterClient
+from hetsched.hosts.tcp import TcpHosts
+addresses, token, border, steps = json.loads(sys.argv[1])
+initial = np.load(sys.argv[2])
+hosts = TcpHosts()
+for i, address in enumerate(addresses):
+    hosts.join(f"host{i}", tuple(address), token, None)
+def follow(outcome):
+    if outcome.checkpoints > 1:
+        print("saved", flush=True)
+ClusterClient(hosts).submit(
+    "heat", initial, steps=steps, border=border, every=0.01, follow=follow
+).result()
+print("done", flush=True)
+"""
+
+
+def test_a_job_goes_on_from_what_hosts_have_when_its_client_has_died(
+    start_host: Callable[..., HostProcess],
+    tmp_path: Any,
+    initial: np.ndarray,
+    expected: np.ndarray,
+) -> None:
+    processes = [start_host() for _ in range(2)]
+    np.save(tmp_path / "initial.npy", initial)
+    arguments = json.dumps([[each.address for each in processes], TOKEN, BORDER, 3 * STEPS])
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, arguments, str(tmp_path / "initial.npy")],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "HETSCHED_STATE_DIR": str(tmp_path)},
+    ) as script:
+        assert script.stdout is not None
+        assert script.stdout.readline() == b"saved\n"
+        script.kill()
+    hosts = TcpHosts()
+    for i, each in enumerate(processes):
+        hosts.join(f"host{i}", each.address, TOKEN, None)
+    with ClusterClient(hosts) as client:
+        steps = 4 * STEPS
+        job = client.submit("heat", initial, steps=steps, border=BORDER)
+        final = job.result(120)["final"]
+        outcome: Any = job.outcome
+        assert outcome.continued > 0
+        other = client.submit("heat", initial + 1, steps=STEPS, border=BORDER)
+        other.result(120)
+        assert other.outcome.continued == 0  # type: ignore[union-attr]
+    with hetsched.Local() as local:
+        whole = local.submit("heat", initial, steps=steps, border=BORDER).result()["final"]
+        np.testing.assert_array_equal(final, whole)
+
+
+def test_what_a_grid_over_hosts_refuses(cluster: Cluster, initial: np.ndarray) -> None:
+    client, _, _ = cluster
+    with pytest.raises(UsageError, match="heat with these parameters runs on one host"):
+        client.submit("heat", initial, steps=9, tolerance=0.1)
+    with pytest.raises(UsageError, match="a grid of 2x150 is too small for several hosts"):
+        client.submit("heat", initial[:2], steps=9).result(60)
+    bad = initial.copy()
+    bad[3, 4] = np.nan
+    with pytest.raises(DataError, match=r"initial: row .* has a NaN") as failure:
+        client.submit("heat", bad, steps=9).result(60)
+    assert any("host" in note for note in failure.value.__notes__)
+
+
+def test_without_hosts_a_grid_ends_with_try_again(
+    cluster: Cluster, initial: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, _, processes = cluster
+    monkeypatch.setattr("hetsched.cluster.stencil.PATIENCE", 0.5)
+    follow = After(4, lambda: [each.signal(signal.SIGKILL) for each in processes])
+    job = client.submit("heat", initial, steps=100 * STEPS, border=BORDER, follow=follow)
+    with pytest.raises(TryAgain, match="no host is left"):
+        job.result(60)
