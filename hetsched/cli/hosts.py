@@ -10,7 +10,17 @@ from hetsched.errors import Cancelled, UsageError
 from hetsched.job import FileOut, FileRef, JobSpec
 from hetsched.units import format_seconds
 
-TAKEN = ("workload", "params", "inputs", "outputs", "devices", "memory_limit", "verify", "seed")
+TAKEN = (
+    "workload",
+    "params",
+    "inputs",
+    "outputs",
+    "devices",
+    "memory_limit",
+    "verify",
+    "seed",
+    "every",
+)
 
 
 def run_on_hosts(spec: JobSpec, cluster: str, insecure: bool, force: bool, json: bool) -> None:
@@ -41,6 +51,7 @@ def run_on_hosts(spec: JobSpec, cluster: str, insecure: bool, force: bool, json:
             devices=spec.devices,
             memory_limit=spec.memory_limit,
             verify=spec.verify,
+            every=spec.every,
             **spec.params,
         )
         try:

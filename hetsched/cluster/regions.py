@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from hetsched.cluster.grid import Ints
 
@@ -100,6 +101,14 @@ def transfers(
                 here = sources[source].box.common(image)
                 there = here.moved(-down * shape[0], -right * shape[1])
                 yield Transfer(source, index, here, there)
+
+
+def cut(array: npt.NDArray[Any], axes: tuple[int, int], part: Box) -> npt.NDArray[Any]:
+    """Return a view of `part` along the two axes of the grid."""
+    index: list[slice] = [slice(None)] * array.ndim
+    index[axes[0]] = slice(part.top, part.bottom)
+    index[axes[1]] = slice(part.left, part.right)
+    return array[tuple(index)]
 
 
 def edges(cells: int, blocks: int) -> list[int]:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from hetsched.cluster.coordinator import Added, Failed, HostModels, Lost
+from hetsched.cluster.coordinator import MAX_LOSSES, Added, Failed, HostModels, Lost
 from hetsched.cluster.flows import Flow, cheapest_flows, tree_flows
 from hetsched.cluster.grid import Grid, Ints
 from hetsched.cluster.mapping import Mapping
@@ -42,7 +42,7 @@ from hetsched.cluster.orders import (
 )
 from hetsched.cluster.regions import Box, Held, Shape, covers, rectangles
 from hetsched.cluster.tree import Tree, quotas
-from hetsched.errors import TryAgain, UsageError
+from hetsched.errors import JobFailed, TryAgain, UsageError
 from hetsched.text import columns, number
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ RECENT = 3
 """Sweeps whose median is a host's time: one that was disturbed changes nothing."""
 GAIN = 0.05
 """Of the time of a step: what a new cut must save."""
-SAVE_EVERY = 10.0
+SAVE_EVERY = 30.0
 """Seconds between two checkpoints."""
 PATIENCE = 30.0
 """Seconds that a host has to open a job, and that one has to come when none is left."""
@@ -246,6 +246,8 @@ class StencilCoordinator:
         """(owner, writer) of what isn't saved yet."""
         self._saved_at = 0.0
         self._save_seconds = 0.0
+        self._farthest = self._losses = 0
+        """The last step that all hosts reached, and how often some were lost since then."""
         self.outcome = StencilOutcome(job)
 
     def run(self, is_cancelled: Callable[[], bool] = lambda: False) -> StencilOutcome:
@@ -290,9 +292,17 @@ class StencilCoordinator:
         self._hosts.open(host)
 
     def _lose(self, host: str, reason: str) -> None:
+        active = self._active()
         if self._members.pop(host, None) is None:
             return
         self.outcome.work.setdefault(host, StencilWork()).lost = reason
+        if active and min(member.iteration for member in active) >= 0:
+            self._losses += 1  # hosts that go together count once: no cut is complete between
+            if self._losses == MAX_LOSSES:
+                raise JobFailed(
+                    f"{MAX_LOSSES} times hosts were lost before step {self._farthest + 1}, the"
+                    f" last one {host}: {reason}"
+                )
         if host in self._names:
             self._go_back()
 
@@ -356,6 +366,8 @@ class StencilCoordinator:
         self._end_save(now)
         floor = min(member.iteration for member in active)
         has_advanced, self.outcome.iteration = floor > self.outcome.iteration, floor
+        if floor > self._farthest:
+            self._farthest, self._losses = floor, 0
         if self._is_collecting:
             return
         if floor == self._job.steps:

@@ -129,7 +129,7 @@ class ClusterClient:
         arrays : array, path of a `.npy` file, mapping of name to these, or None: generated
             A file that hosts see under the same path is read by each host itself.
         out : array, path of a `.npy` file, mapping of name to these, or None: new arrays
-        every : float, s, or str ("1min"): between checkpoints of a grid; 10 s if not given
+        every : float, s, or str ("1min"): between checkpoints of a grid; 30 s if not given
         follow : callable, gets what hosts have done so far whenever one has done a part
 
         Raises

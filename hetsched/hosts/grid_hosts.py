@@ -13,10 +13,10 @@ import numpy as np
 
 from hetsched import errors
 from hetsched.cluster import orders, stencil
-from hetsched.cluster.regions import Box, Held, transfers
+from hetsched.cluster.regions import Box, Held, cut, transfers
 from hetsched.hosts.channel import bytes_of
 from hetsched.hosts.grid_messages import Cells, Close, Layout, Open, Results
-from hetsched.hosts.grid_run import cut, layouts
+from hetsched.hosts.grid_run import layouts
 from hetsched.hosts.tcp import Link, TcpHosts
 from hetsched.workload.iterative import Blocks
 

@@ -26,7 +26,7 @@ from hetsched import errors, paths
 from hetsched.client.client import JobSubmitter
 from hetsched.client.job import Job
 from hetsched.cluster import orders
-from hetsched.cluster.regions import Box, Held, Transfer, transfers
+from hetsched.cluster.regions import Box, Held, Transfer, cut, transfers
 from hetsched.hosts import channel
 from hetsched.hosts.channel import Channel, bytes_of
 from hetsched.hosts.grid_messages import Cells, Copy, Layout, Open, Results
@@ -57,14 +57,6 @@ class Rectangle:
             self._axes[name],
             part.moved(-self.framed.top, -self.framed.left),
         )
-
-
-def cut(array: np.ndarray, axes: tuple[int, int], part: Box) -> np.ndarray:
-    """Return a view of `part` along the two axes of the grid."""
-    index: list[slice] = [slice(None)] * array.ndim
-    index[axes[0]] = slice(part.top, part.bottom)
-    index[axes[1]] = slice(part.left, part.right)
-    return array[tuple(index)]
 
 
 def shape_of(layout: Layout, axes: tuple[int, int], box: Box) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """Checks that plug-ins keep what they promise, for the tests of their authors.
 
-    from hetsched.testing import check_workload
+    from hetsched.testing import check_blocks, check_workload
 
     def test_standardize():
         check_workload(Standardize(), StandardizeParams(rows=40, cols=17))
@@ -11,6 +11,6 @@ A kind of device derives a class of tests from `DeviceSuite`, and one behind a l
 
 from hetsched.testing.devices import DeviceSuite
 from hetsched.testing.runtimes import RuntimeSuite
-from hetsched.testing.workloads import check_workload
+from hetsched.testing.workloads import check_blocks, check_workload
 
-__all__ = ["DeviceSuite", "RuntimeSuite", "check_workload"]
+__all__ = ["DeviceSuite", "RuntimeSuite", "check_blocks", "check_workload"]

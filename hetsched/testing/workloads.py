@@ -9,16 +9,29 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from hetsched.cluster.regions import Box, Held, cut, transfers
 from hetsched.device_process.fill_and_check import ROUNDINGS, unit_errors
 from hetsched.errors import UsageError
 from hetsched.iterations import serial
-from hetsched.workload import ArraySpec, BaseWorkload, Iterative, KernelContext, Rows, Workload
+from hetsched.workload import (
+    ArraySpec,
+    BaseWorkload,
+    Blocks,
+    Iterative,
+    KernelContext,
+    Rows,
+    Workload,
+)
 from hetsched.workload.protocol import KernelArrays, Variant, decode_params
 
 Arrays = dict[str, np.ndarray]
 
 DAMAGE = 1.0
 """Times the largest value of a unit, and 1: the change of an element that a check must notice."""
+
+
+BLOCK_ROUNDINGS = 8
+"""For each step, of the largest value: a library may add in another order in a narrower block."""
 
 
 def check_workload(workload: BaseWorkload, params: Any, *, seed: int = 0) -> None:
@@ -56,6 +69,8 @@ def check_workload(workload: BaseWorkload, params: Any, *, seed: int = 0) -> Non
                 assert isinstance(workload, Workload), "there are no other kinds"
                 context = KernelContext("cpu", 1, cache, np)
                 _check_variant(workload, params, inputs, variant, context, seed)
+    if isinstance(workload, Iterative):
+        check_blocks(workload, params, inputs)
 
 
 def _expect(condition: bool, promise: str) -> None:
@@ -261,6 +276,67 @@ def _check_iterations(
         damaged = _damaged(result.outputs, name)
         found = _errors(workload, params, inputs, damaged, rows, seed).max()
         _expect(not found <= 1, f"errors() misses a wrong element of {name}: {found:.3g}")
+
+
+def check_blocks(workload: Iterative, params: Any, inputs: Arrays | None = None) -> None:
+    """Check that rectangles of a grid, advanced alone, become what they do in the whole grid.
+
+    Passes without `Iterative.blocks`. `inputs` are generated if not given.
+
+    Raises
+    ------
+    AssertionError
+    """
+    blocks = workload.blocks(params)
+    if blocks is None:
+        return
+    if inputs is None:
+        inputs = _generated(workload, params, workload.load(params), 0)
+    for variant in workload.variants("cpu"):
+        _check_variant_blocks(workload, params, blocks, inputs, variant)
+
+
+def _check_variant_blocks(
+    workload: Iterative, params: Any, blocks: Blocks, inputs: Arrays, variant: Variant
+) -> None:
+    state = dict(inputs)
+    if blocks.begin is not None and not blocks.state.keys() <= state.keys():
+        state |= blocks.begin(inputs)
+    name = next(iter(blocks.state))
+    rows, columns = (state[name].shape[axis] for axis in blocks.axes[name])
+    grid, steps = (rows, columns), getattr(params, blocks.steps)
+    steps = min(steps, min(grid) // 2 // blocks.reach)
+    p = msgspec.structs.replace(params, **{blocks.steps: steps})
+    whole = serial.run(workload, p, inputs, (workload.load(p),), variant=variant.name).outputs
+    source = [Held("", Box(0, rows, 0, columns))]
+    high, wide = max(1, rows // 3), max(1, columns // 2)
+    for box in (Box(0, high, 0, wide), Box(high, rows, 0, wide), Box(high, rows, wide, columns)):
+        width = steps * blocks.reach
+        framed = box.framed(width, grid, blocks.periodic)
+        plan = list(transfers(source, [Held("", box)], width, grid, blocks.periodic))
+        given = {}
+        for each, array in state.items():
+            axes = blocks.axes[each]
+            shape = list(array.shape)
+            shape[axes[0]], shape[axes[1]] = framed.shape
+            given[each] = np.empty(shape, array.dtype)
+            for part in plan:
+                place = part.there.moved(-framed.top, -framed.left)
+                cut(given[each], axes, place)[...] = cut(array, axes, part.here)
+        layouts = {each: (array.shape, str(array.dtype)) for each, array in given.items()}
+        own = workload.infer({**blocks.params, blocks.steps: steps}, layouts)
+        found = serial.run(workload, own, given, (workload.load(own),), variant=variant.name)
+        inner = box.moved(-framed.top, -framed.left)
+        for each in blocks.axes:
+            if each in found.outputs:
+                axes = blocks.axes[each]
+                ours = cut(found.outputs[each], axes, inner)
+                theirs = cut(whole[each], axes, box)
+                rounding = BLOCK_ROUNDINGS * steps * np.finfo(theirs.dtype).eps
+                close = np.abs(ours - theirs) <= rounding * np.abs(whole[each]).max()
+                _expect(
+                    bool(close.all()), f"{variant.name}: {each} of a block isn't the whole grid's"
+                )
 
 
 def _errors(

@@ -13,7 +13,7 @@ from hetsched.cluster.fake import FakeGridHosts
 from hetsched.cluster.regions import Box, Held, edges, rectangles, transfers
 from hetsched.cluster.stencil import GridJob, StencilCoordinator, StencilOutcome
 from hetsched.cluster.tree import Tree
-from hetsched.errors import TryAgain
+from hetsched.errors import JobFailed, TryAgain
 
 JOB = GridJob((1000, 800), (False, True), 400)
 
@@ -165,6 +165,14 @@ def test_a_host_that_comes_gets_its_share() -> None:
     outcome = run(hosts)
     assert outcome.work["b"].blocks == pytest.approx(outcome.work["a"].blocks, abs=3)
     assert outcome.again == 0
+
+
+def test_what_ends_hosts_fails_the_job() -> None:
+    powers = {f"h{i}": lambda _: 1e6 for i in range(9)}
+    later = [(1.0 + 0.1 * i, Lost(f"h{i}", "killed")) for i in range(7)]
+    hosts = FakeGridHosts(powers, overhead=1.0, later=later)
+    with pytest.raises(JobFailed, match="5 times hosts were lost before step 1, the last one h4"):
+        run(hosts)
 
 
 def test_without_hosts_a_job_ends() -> None:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from hetsched.errors import DataError, UsageError
 from hetsched.iterations.serial import SerialResult, run
+from hetsched.testing import check_blocks
 from hetsched.workload import Rows, Values, find
 
 WORKLOAD: Lbm = find("lbm")  # type: ignore[assignment] # by its entry point
@@ -292,3 +293,13 @@ def test_walls_are_found_once_for_each_piece_of_the_rows(monkeypatch: pytest.Mon
     solve(p, *(1,) * 80, mask=np.zeros((80, 20), np.uint8))
 
     assert len(found) == 80
+
+
+@pytest.mark.parametrize("has_mask", [False, True])
+@pytest.mark.parametrize("has_start", [False, True])
+@pytest.mark.parametrize("flow", ["cavity", "channel"])
+def test_a_part_of_a_flow_advances_as_in_the_whole(
+    flow: Any, has_mask: bool, has_start: bool
+) -> None:
+    p = LbmParams(20, 24, flow=flow, steps=4, has_mask=has_mask, has_start=has_start)
+    check_blocks(WORKLOAD, p)
