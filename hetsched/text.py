@@ -159,10 +159,10 @@ def parameters(params: Mapping[str, object], shapes: Mapping[str, str] | None = 
     """
     words = [f"{name or 'input'}={shape}" for name, shape in (shapes or {}).items()]
     for key, value in params.items():
+        text = "" if value is None else str(value)
         if isinstance(value, list | tuple) and all(type(n) is int for n in value):
-            words.append(f"{key}={'x'.join(map(str, value))}")
-        elif value not in ("", None):
-            words.append(f"{key}={value}")
+            text = "x".join(map(str, value))
+        words += [f"{key}={text}"] if text else []
     return " ".join(words)
 
 

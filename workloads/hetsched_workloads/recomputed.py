@@ -6,9 +6,8 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hetsched.workload import Arrays, DtypeChoice, KernelContext, Variant, Workload
+from hetsched.workload import Arrays, DtypeChoice, KernelContext, Variant, Workload, version
 from hetsched_workloads import DTYPES
-from hetsched_workloads.installed import solver_variants
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,15 +42,11 @@ class Recomputed(Workload):
         return 0.0
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        libraries = {self.library: "kernel", "cupy": "kernel"}
-        installed = solver_variants(kind, f"{__name__}.", **libraries)
-        return [
-            Variant(found.name, found.version, self._make, threaded=kind == "cpu")
-            for found in installed
-        ]
-
-    def _make(self, p: Any, chunk: int, context: KernelContext) -> Any:
-        return self.kernel(p, context)
+        library = {"cpu": self.library, "cuda": "cupy"}.get(kind, "")
+        if not (installed := version(library)):
+            return ()
+        is_threaded = kind == "cpu"
+        return [Variant(library, installed, lambda p, _, c: self.kernel(p, c), is_threaded)]
 
     def tolerance(self, p: Any) -> float:
         single, double = self.tolerances
