@@ -35,6 +35,11 @@ CLOSE = 5.0
 """Seconds for the scheduler to take leave."""
 
 
+class _Client(Client):
+    def __del__(self) -> None:
+        """Dask's own waits without end, at the end of a process, for one that failed to start."""
+
+
 class DaskHosts(TcpHosts):
     """The workers of the Dask cluster at `address`, those that come later included.
 
@@ -61,7 +66,7 @@ class DaskHosts(TcpHosts):
         super().__init__(patience)
         _check_address(address, insecure)
         try:
-            self._dask = Client(
+            self._dask = _Client(
                 address, security=security, timeout=timeout, set_as_default=False, name="hetsched"
             )
         except ssl.SSLError as error:

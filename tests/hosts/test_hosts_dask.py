@@ -115,6 +115,17 @@ def test_other_certificates_and_plain_connections_are_refused(
         hetsched.Client(cluster=address.replace("tls://", "tcp://"))
 
 
+def test_a_command_ends_with_one_line_where_no_scheduler_answers() -> None:
+    words = ("run", "fft", "--batch", "4x8x8", "--cluster", "tls://127.0.0.1:1")
+    ended = subprocess.run(
+        [sys.executable, "-m", "hetsched.cli.main", *words],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert ended.returncode == 69
+    assert ended.stderr.startswith("error: no scheduler at tls://127.0.0.1:1: ")
+    assert ended.stderr.count("\n") == 1
+
+
 def test_the_example_runs() -> None:
     command = [sys.executable, ROOT / "examples/hosts.py"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

@@ -221,7 +221,9 @@ class Attempt:
                         f"verification failed: unit {checked.unit}: the {name} is {value:.3g}"
                         " times what rounding explains; the result was not kept"
                     )
-        self.verified, self.max_error = True, max(checked.max_error for checked in answers)
+        self.verified = True
+        if self.runner.job.iterative is None:  # of the others no unit is computed in full
+            self.max_error = max(checked.max_error for checked in answers)
 
     def _fill_messages(self) -> list[tuple[str, device_messages.Fill]]:
         """Return what devices are to fill, unless an earlier attempt has: inputs, and the outputs.
