@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import select
 import signal
-import weakref
 from collections.abc import Iterator
-from concurrent.futures import Future
-from typing import Any
 
 import numpy as np
 import psutil
 import pytest
+from descriptors import open_descriptors
 
 import hetsched
 from hetsched.config import parse
@@ -48,47 +45,16 @@ def test_an_id_needs_a_daemon(local: hetsched.Local) -> None:
         local.submit("fft", batch="1x8x8", id="nightly")
 
 
-def in_a_callback(local: hetsched.Local, act: Any) -> Future[Any]:
-    """The result of `act` on the thread that reports progress."""
-    outcome: Future[Any] = Future()
-
-    def called(state: object) -> None:
-        if outcome.done():
-            return
-        try:
-            outcome.set_result(act())
-        except Exception as error:
-            outcome.set_exception(error)
-
-    local.submit("fft", batch="1x8x8", follow=called)
-    return outcome
-
-
-def test_a_refused_job_keeps_no_array_alive(local: hetsched.Local) -> None:
+def test_a_process_that_was_killed_leaves_no_descriptor(local: hetsched.Local) -> None:
     x = plane(local, 1)
-    array = weakref.ref(x)
-    gc.collect()
-    gc.disable()
-    try:
-        with pytest.raises(UsageError, match="nonsense"):
-            local.submit("fft", x, devices="nonsense")
-        del x
-        local.devices()  # after the callbacks of that job
-
-        assert array() is None
-    finally:
-        gc.enable()
-
-
-def test_a_callback_may_not_wait_for_its_own_thread(local: hetsched.Local) -> None:
-    for act in (lambda: local.submit("fft", batch="1x8x8"), lambda: local.explain(1), local.close):
-        with pytest.raises(UsageError, match=r"callback.*another thread"):
-            in_a_callback(local, act).result(60)
-
-
-def test_a_callback_may_make_calls_that_need_not_wait(local: hetsched.Local) -> None:
-    devices, _ = in_a_callback(local, local.devices).result(60)
-    assert [device.kind for device in devices] == ["cpu"]
+    counts: list[int] = []
+    for _ in range(4):
+        assert local.submit("fft", x).result(60)[0, 0, 0] == 64
+        counts.append(len(open_descriptors()))
+        process = psutil.Process(local.pids()["cpu0"])
+        process.kill()
+        psutil.wait_procs([process], timeout=60)
+    assert counts[2] == counts[3]
 
 
 def test_an_abandoned_engine_leaves_no_process() -> None:

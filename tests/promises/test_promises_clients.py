@@ -48,11 +48,14 @@ os.kill(os.getpid(), 9)
 
 
 def segments(daemon: Daemon) -> int:
-    """Shared arrays that the daemon has open."""
+    """Shared arrays that the daemon has open, or that its device processes have mapped."""
     count = 0
     for descriptor in Path(f"/proc/{daemon.process.pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
             count += "memfd:hetsched " in os.readlink(descriptor)
+    for process in daemon.family():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            count += Path(f"/proc/{process.pid}/maps").read_text().count("memfd:hetsched ")
     return count
 
 

@@ -61,6 +61,16 @@ def test_all_processes_may_be_killed_between_jobs(daemon: Daemon) -> None:
         assert daemon.process.poll() is None
 
 
+def test_an_interrupt_of_a_terminal_ends_no_device_process(daemon: Daemon) -> None:
+    with daemon.client() as client:
+        assert works(client)
+        family = daemon.family()
+        for process in family:
+            process.send_signal(signal.SIGINT)
+        assert works(client)
+        assert daemon.family() == family
+
+
 STEPS = ("prepare", "fill", "compute", "check")
 
 

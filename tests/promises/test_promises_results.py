@@ -125,6 +125,7 @@ def test_a_wrong_result_fails_verification(engine: Any) -> None:
     [
         ("error", "no such instruction"),
         ("SystemExit", "SystemExit"),
+        ("KeyboardInterrupt", "KeyboardInterrupt"),
         ("memory", "2.00 TiB"),
         ("recursion", "recursion"),
         ("unprintable", "Unprintable"),
