@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from diffusing_workload import Diffusion
 from toys import WIDTH, Toy, ToyParams, make_toy
 
 from hetsched.errors import DataError
 from hetsched.memory import MemoryDemand
-from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant
+from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Stage, StateArray, Variant
 
 SURROGATE = "\ud800"
 
@@ -80,6 +81,18 @@ ErrorExits = toy(infer=raising(ExitingError))
 ErrorHasUnprintable = toy(load=raising(DataError, Unprintable()))
 ErrorIsSurrogate = toy(infer=raising(ValueError, f"never seen: {SURROGATE}"))
 VariantsRaise = toy(variants=raising(LookupError, "no library"))
+
+
+def diffusion(**wrong: Any) -> type[Diffusion]:
+    return type("Wrong", (Diffusion,), wrong)
+
+
+TWICE = [Stage(name, ("u",), reductions=("total",)) for name in ("first", "second")]
+IsItsResult = diffusion(state=returning([StateArray("u", (5,), "float64", 1, result="y")]))
+ArrayIsTwice = diffusion(arrays=returning((X, X)))
+ArrayIsInOut = diffusion(arrays=returning((ArraySpec("z", "inout", (1,), "float64"),)))
+ReductionIsTwice = diffusion(finish=returning(TWICE))
+NoIterations = diffusion(max_iterations=returning(0))
 
 
 class KernelFails(Toy):

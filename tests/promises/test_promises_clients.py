@@ -48,15 +48,18 @@ os.kill(os.getpid(), 9)
 
 
 def segments(daemon: Daemon) -> int:
-    """Shared arrays that the daemon has open, or that its device processes have mapped."""
+    """Shared arrays that the daemon has open."""
     count = 0
     for descriptor in Path(f"/proc/{daemon.process.pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
             count += "memfd:hetsched " in os.readlink(descriptor)
-    for process in daemon.family():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            count += Path(f"/proc/{process.pid}/maps").read_text().count("memfd:hetsched ")
     return count
+
+
+def mapped(daemon: Daemon) -> int:
+    """Shared arrays that its device processes have mapped."""
+    maps = (Path(f"/proc/{process.pid}/maps").read_text() for process in daemon.family())
+    return sum(text.count("memfd:hetsched ") for text in maps)
 
 
 def test_jobs_of_several_clients_beside_a_large_one_are_right_and_leave_nothing(
@@ -109,9 +112,12 @@ def test_without_a_daemon_a_client_says_where_it_looked(tmp_path: Path) -> None:
 
 def test_shared_memory_in_use_is_75_and_free_again_later(small: Daemon) -> None:
     with small.client() as client:
+        assert small.works()
+        assert mapped(small) > 0
         arrays = [client.empty(1 << 23, "float64") for _ in range(3)]
         with refused(75):
             client.empty(1 << 24, "float64")
+        until(lambda: mapped(small) == 0)
         del arrays
         with refused(65):
             client.empty(1 << 30, "float64")

@@ -55,6 +55,23 @@ def test_what_a_plug_in_must_not_return_or_raise_fails_its_job(
 @pytest.mark.parametrize(
     ("plug_in", "words"),
     [
+        ("IsItsResult", "can't be the result 'y'"),
+        ("ArrayIsTwice", "two arrays have the same name (x, x, u, means)"),
+        ("ArrayIsInOut", "has no inout arrays"),
+        ("ReductionIsTwice", "diffusion: reduction 'total' belongs to two stages"),
+        ("NoIterations", "max_iterations() is 0; it must be at least 1"),
+    ],
+)
+def test_an_iterative_plug_in_that_cannot_be_is_refused(
+    engine: Any, plug_in: str, words: str
+) -> None:
+    with refused(2, words):
+        engine.submit(f"wrong_plug_ins:{plug_in}", rows=4).result(60)
+
+
+@pytest.mark.parametrize(
+    ("plug_in", "words"),
+    [
         ("ResidualIsShort", r"residual() is an array of float64 (1,), not of"),
         ("ToleranceIsNan", "tolerance() is nan"),
     ],

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.io
+import scipy.sparse
 from served import Daemon, await_state, computes, refused
 from toys import ToyParams
 
@@ -28,6 +30,7 @@ ODD = {
     "strided": np.repeat(PLANES, 2, axis=0)[::2],
     "backwards": PLANES[::-1],
 }
+PARTS = {"A.data": np.ones(3), "A.indices": np.arange(3), "A.indptr": np.arange(4)}
 
 
 def same(found: Any, expected: np.ndarray) -> None:
@@ -74,6 +77,20 @@ def test_several_inputs_have_names(engine: Any) -> None:
     c, a, b = RNG.random((20, 30)), RNG.random((20, 5)), RNG.random((5, 30))
     result = engine.submit("matrix_update", {"C": c, "A": a, "B": b}, verify=True).result(60)
     same(result, c + a @ b)
+
+
+def test_a_matrix_and_a_vector_in_files_are_read_when_their_job_starts(
+    engine: Any, tmp_path: Path
+) -> None:
+    half = scipy.sparse.diags_array([2.0, 0.5], offsets=[0, 1], shape=(30, 30)).tocsr()
+    inputs = {"A": tmp_path / "a.mtx", "b": tmp_path / "b.npy"}
+    scipy.io.mmwrite(inputs["A"], scipy.sparse.eye_array(30).tocsr())
+    np.save(inputs["b"], np.ones(30))
+    job = engine.submit("pcg", inputs, hold=True, out=tmp_path / "x.npy", tolerance=1e-9)
+    scipy.io.mmwrite(inputs["A"], half + half.T, symmetry="symmetric")
+    engine.release(job.id)
+    job.result(60)
+    same((half + half.T) @ np.load(tmp_path / "x.npy"), np.ones(30))
 
 
 def test_generated_data_depend_on_the_seed_alone(
@@ -201,6 +218,11 @@ def test_a_job_explains_itself(engine: Any) -> None:
         ({"workload": "fft", "arrays": "nowhere.npy"}, 66, "no such file"),
         ({"workload": "fft", "batch": "1x8x8", "devices": "gpu0"}, 69, "gpu0"),
         ({"workload": "fft", "batch": "1x8x8", "out": "/nowhere/y.npy"}, 73, "no folder"),
+        ({"workload": "heat", "grid": "4x4", "out": np.empty(3)}, 2, "final, steps: name them"),
+        ({"workload": "pcg", "arrays": PARTS | {"A": "a.mtx"}}, 2, "A.data is part of A: give"),
+        ({"workload": "pcg", "arrays": {"A": np.eye(3)}}, 65, "is a sparse matrix, not one array"),
+        ({"workload": "pcg", "arrays": {"A.data": np.ones(3)}}, 2, "lacks A.indices, A.indptr"),
+        ({"workload": "pcg", "arrays": {"B": np.ones(3)}}, 2, "no input 'B'; it has A, b, x0"),
     ],
 )
 def test_a_wrong_request_is_refused_with_its_code(
