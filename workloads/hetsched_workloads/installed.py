@@ -9,9 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hetsched.workload import KernelContext, Variant, version
+from hetsched.workload import KernelContext
 
-KINDS = {"cupy": "cuda", "pyopencl": "opencl"}
 Make = Callable[[Any, int, KernelContext], Any]
 
 
@@ -32,16 +31,3 @@ def shared_library(distribution: str, prefix: str) -> tuple[str, Path] | None:
 def late(module: str) -> Make:
     """Return `module.make`, imported at its first call, so that libraries load only where used."""
     return lambda p, chunk, context: importlib.import_module(module).make(p, chunk, context)
-
-
-@functools.cache
-def solver_variants(kind: str, folder: str, **modules: str) -> tuple[Variant, ...]:
-    """Return the installed variants of a solver whose kernels are in the package `folder`.
-
-    `modules`: library -> module with its kernels, the likely fastest first.
-    """
-    return tuple(
-        Variant(library, found, late(f"{folder}{module}"))
-        for library, module in modules.items()
-        if kind == KINDS.get(library, "cpu") and (found := version(library))
-    )

@@ -115,7 +115,7 @@ def power_rounding(p: Any, power: np.ndarray, rms: float) -> np.ndarray:
     return rounding
 
 
-def transforms(context: KernelContext) -> tuple[Any, dict[str, int]]:
+def transforms(context: KernelContext) -> tuple[Any, dict[str, Any]]:
     """Return the module of Fourier transforms for the kernel's arrays, and its keywords."""
     if context.xp.__name__ == "numpy":
         import scipy.fft

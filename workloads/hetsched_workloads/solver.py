@@ -6,12 +6,16 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hetsched.workload import Arrays, Iterative, Rows, Variant
+from hetsched.workload import Arrays, Iterative, Rows, Variant, version
 from hetsched_workloads import DTYPES
-from hetsched_workloads.installed import solver_variants
+from hetsched_workloads.installed import late
 
 if TYPE_CHECKING:
     import numpy as np
+
+
+KINDS = {"cupy": "cuda", "pyopencl": "opencl"}
+"""Library -> the kind of device that it is for, of those that aren't for cores."""
 
 
 class Solver(Iterative):
@@ -27,7 +31,11 @@ class Solver(Iterative):
     dtypes = DTYPES
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        return solver_variants(kind, f"{self.package}.", **self.libraries)
+        return [
+            Variant(library, installed, late(f"{self.package}.{module}"))
+            for library, module in self.libraries.items()
+            if kind == KINDS.get(library, "cpu") and (installed := version(library))
+        ]
 
     def generate(self, p: Any, seed: int, array: str, first: int, out: np.ndarray) -> None:
         self._verification().generate(p, seed, array, first, out)

@@ -15,6 +15,7 @@ from hetsched.workload import Kernel, KernelContext
 from hetsched_workloads.fft.batched import SplitKernel
 from hetsched_workloads.fft.call_sizes import call_size, default_size
 from hetsched_workloads.fft.declaration import DTYPES, FftParams
+from hetsched_workloads.recomputed import transforms
 
 Transform = Callable[[str, Any, Any], None]
 """transform(SciPy's name, x, y): units x into y, which may be x."""
@@ -29,7 +30,7 @@ def make(library: str, p: FftParams, chunk: int, context: KernelContext) -> Kern
     UsageError
         The library transforms only complex numbers here.
     """
-    makers = {"scipy": _scipy, "ducc0": _ducc, "pyfftw": _fftw, "mkl": _mkl, "cupy": _cupy}
+    makers = {"scipy": _scipy, "ducc0": _ducc, "pyfftw": _fftw, "mkl": _mkl, "cupy": _scipy}
     name = library.partition(" ")[0]
     if name not in makers:
         raise UsageError(f"{name} computes no {p.kind} transforms here: use --devices cpu")
@@ -47,24 +48,12 @@ def make(library: str, p: FftParams, chunk: int, context: KernelContext) -> Kern
     return SplitKernel(run, default_size(p, context.threads))
 
 
-def _keywords(p: FftParams) -> dict[str, Any]:
-    return {"s": None, "axes": p.batch_axes, "norm": p.norm}
-
-
 def _scipy(p: FftParams, context: KernelContext) -> Transform:
-    import scipy.fft
+    fft, keywords = transforms(context)
+    keywords = {"axes": p.batch_axes, "norm": p.norm, **keywords}
 
     def transform(name: str, x: Any, y: Any) -> None:
-        y[...] = getattr(scipy.fft, name)(x, **_keywords(p), workers=context.threads)
-
-    return transform
-
-
-def _cupy(p: FftParams, context: KernelContext) -> Transform:
-    import cupyx.scipy.fft
-
-    def transform(name: str, x: Any, y: Any) -> None:
-        y[...] = getattr(cupyx.scipy.fft, name)(x, **_keywords(p))
+        y[...] = getattr(fft, name)(x, **keywords)
 
     return transform
 

@@ -17,8 +17,7 @@ from hetsched.workload import Arrays, RowCache, Rows, StageKernel, Values
 from hetsched.workload.streams import fill_uniform
 from hetsched_workloads.granule_sums import GranuleSums
 from hetsched_workloads.pcg.csr import check_positive, check_rows, diagonal
-from hetsched_workloads.pcg.declaration import Pcg, PcgParams
-from hetsched_workloads.pcg.inference import PARTS
+from hetsched_workloads.pcg.declaration import PARTS, Pcg, PcgParams
 from hetsched_workloads.systems import sum_of
 
 MAX_ASYMMETRY = {"float32": 1e-5, "float64": 1e-9}

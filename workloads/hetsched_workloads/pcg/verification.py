@@ -13,8 +13,7 @@ import numpy as np
 from hetsched.workload import Arrays, Rows
 from hetsched.workload.streams import fill_uniform
 from hetsched_workloads.pcg.csr import CHECKED_ROWS, entry_rows
-from hetsched_workloads.pcg.declaration import PcgParams
-from hetsched_workloads.pcg.inference import grid_axes
+from hetsched_workloads.pcg.declaration import PcgParams, grid_axes
 from hetsched_workloads.systems import row_errors
 
 
