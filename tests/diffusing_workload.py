@@ -127,10 +127,7 @@ class Diffusion(Iterative):
         return 10.0 * x * p.columns
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        if kind == "cuda":
-            return (Variant("numpy", "1", make),)
-        makers = {"numpy": make, "exiting": make_exiting, "diverging": make_diverging}
-        return tuple(Variant(name, "1", maker) for name, maker in makers.items())
+        return (Variant("numpy", "1", make),)
 
     def generate(
         self, p: DiffusionParams, seed: int, array: str, first: int, out: np.ndarray
@@ -169,30 +166,6 @@ def make(p: DiffusionParams, load: int, context: KernelContext) -> Mapping[str, 
             outputs["totals"][...] = context.xp.asarray(values.now["total"])
 
     return {"copy": copy, "mean": mean, "smooth": smooth, "result": result}
-
-
-def make_exiting(
-    p: DiffusionParams, load: int, context: KernelContext
-) -> Mapping[str, StageKernel]:
-    """Return kernels of which that of an iteration's first stage raises SystemExit."""
-
-    def mean(*arguments: Any) -> None:
-        raise SystemExit(3)
-
-    return {**make(p, load, context), "mean": mean}
-
-
-def make_diverging(
-    p: DiffusionParams, load: int, context: KernelContext
-) -> Mapping[str, StageKernel]:
-    """Return kernels that compute an infinite change."""
-    kernels = make(p, load, context)
-
-    def smooth(rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Any) -> None:
-        kernels["smooth"](rows, inputs, outputs, values, partials)
-        partials["change"][...] = np.inf
-
-    return {**kernels, "smooth": smooth}
 
 
 def diffused(p: DiffusionParams, x: np.ndarray) -> tuple[np.ndarray, int]:

@@ -12,12 +12,8 @@ import pytest
 from diffusing_workload import Diffusion, DiffusionParams
 from iterating_bench import JOB, THREE_CORES, Gate, IteratingBench, Opener
 
-from hetsched.device_process import fill_and_check
 from hetsched.iterations.serial import SerialResult, run
 from hetsched.transport.device_messages import (
-    Check,
-    Checked,
-    CommandFailed,
     Release,
     Released,
 )
@@ -70,21 +66,6 @@ def test_devices_compute_the_same_bits_as_one_process(
         assert bench.rows(slot) == dict.fromkeys(range(1, 11), shares[slot])
 
 
-def test_all_devices_end_when_the_method_has_converged(make_bench: MakeBench) -> None:
-    bench = make_bench(iterations=1000, tolerance=1e-2)
-    bench.prepare()
-
-    bench.iterate({0: 10, 1: 13, 2: 1})
-    stopped = bench.stopped(3)
-
-    result = expected(bench, (10, 13, 1))
-    np.testing.assert_array_equal(bench.arrays["y"], result.outputs["y"])
-    assert {(stop.iteration, stop.reason) for stop in stopped} == {
-        (result.iterations, "converged")
-    }
-    assert bench.control.ended((0, 1, 2)) == result.iterations
-
-
 def test_a_proposed_split_is_adopted_by_all_after_the_same_iteration(
     make_bench: MakeBench, gate: Gate
 ) -> None:
@@ -125,27 +106,6 @@ def test_iterations_continue_after_a_pause_with_other_devices(
     assert tuple(bench.residuals(0)) == result.residuals
     assert iteration == gate.ITERATION
     assert {(stop.epoch, stop.iteration, stop.reason) for stop in stopped} == {(2, 20, "limit")}
-
-
-def test_the_others_continue_after_an_abort_without_the_missing_device(
-    make_bench: MakeBench,
-) -> None:
-    bench = make_bench()
-    bench.prepare()
-    bench.iterate({0: 8, 1: 8, 2: 8}, last=4)
-    bench.stopped(3)
-
-    bench.iterate({0: 8, 1: 8, 2: 8}, first=5, previous=(0, 1, 2), missing=[1], epoch=2)
-    bench.control.abort()
-    stopped = bench.stopped(2)
-    complete = bench.control.finished((0, 1, 2))
-    bench.iterate({0: 8, 2: 16}, first=5, previous=(0, 1, 2), epoch=3)
-    bench.stopped(2)
-
-    result = expected(bench, lambda k: (8, 8, 8) if k <= 4 else (8, 16))
-    np.testing.assert_array_equal(bench.arrays["y"], result.outputs["y"])
-    assert {(stop.epoch, stop.iteration, stop.reason) for stop in stopped} == {(2, 4, "aborted")}
-    assert complete == 4
 
 
 def test_values_of_a_checkpoint_are_taken_from_the_combined_slot(
@@ -203,37 +163,3 @@ def test_paced_devices_adopt_a_proposal_for_the_iteration_that_they_are_allowed(
         [8, 8, 0, 0],
         [8, 8, 20, 20],
     ]
-
-
-def test_a_kernel_that_ends_the_interpreter_fails_its_job_only(make_bench: MakeBench) -> None:
-    bench = make_bench(iterations=1)
-    bench.prepare([0, 1])
-    bench.prepare([2], "exiting")
-
-    bench.iterate({0: 8, 1: 8, 2: 8})
-    (failed,) = bench.answers(CommandFailed, 1)
-    bench.control.abort()
-
-    assert (failed.cause, failed.error.code) == ("kernel", 1)
-    assert failed.error.message.startswith("the kernel failed: SystemExit: 3 (")
-    assert {stop.reason for stop in bench.stopped(2)} == {"aborted"}
-
-
-def test_a_right_result_is_verified_in_blocks_of_rows(
-    make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fill_and_check, "BLOCK_BYTES", 5 * 64)
-    bench = make_bench()
-    bench.prepare([0])
-    bench.iterate({0: 24})
-    bench.stopped(1)
-
-    bench.order(0, Check(JOB, 0, 24, (3,), seed=0))
-    (right,) = bench.answers(Checked, 1)
-    bench.arrays["y"][17] += 1e-6
-    bench.order(0, Check(JOB, 0, 24, (), seed=0), Check(JOB, 0, 17, (), seed=0))
-    wrong, before = (bench.answers(Checked, 1)[0] for _ in range(2))
-
-    assert right.worst < 1
-    assert (wrong.unit, wrong.worst) == (17, pytest.approx(1000, rel=0.01))
-    assert before.worst < 1

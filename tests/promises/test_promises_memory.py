@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from served import Daemon, computes, refused, serving, until
+from served import Daemon, Gate, computes, refused, serving, until
+from toys import diffused
 
 import hetsched
 
@@ -65,6 +69,18 @@ def test_a_unit_larger_than_the_memory_is_refused(client: hetsched.Client) -> No
         client.submit("fft", batch="1x512x512").result(60)
 
 
+def test_a_device_that_holds_no_row_takes_no_part_in_an_iterative_job() -> None:
+    x = np.random.default_rng(1).standard_normal((8, 20_000))
+    params = {"rows": 8, "columns": 20_000, "iterations": 3}
+    with serving(GPU + SIDE) as daemon, daemon.client() as client:
+        job = client.submit("toys:Diffusion", x, **params)
+        np.testing.assert_allclose(job.result(60).y, diffused(x, 3))
+        assert job.report is not None
+        assert [device.device for device in job.report.devices] == ["cpu0"]
+        with refused(65, "one row needs"):
+            client.submit("toys:Diffusion", x, devices="emu0", **params).result(60)
+
+
 def test_what_a_kernel_does_not_write_in_device_memory_is_zero(client: hetsched.Client) -> None:
     assert (client.submit("toys:Toy", np.ones((40, 4)), units=40).result(60) == 3).all()
     y = client.submit("toys:Toy", np.ones((40, 4)), units=40, unwritten=40).result(60)
@@ -94,6 +110,30 @@ def test_a_small_job_runs_beside_a_large_one_unless_it_reads_what_an_earlier_one
         assert f"ran beside job {large.id}" in other.report.notes[0]
         assert (reader.result(60) == 7).all(), "the file that the writer replaces"
         assert (large.result(60) == 3).all() and writer.done()
+
+
+def test_a_small_job_and_a_large_one_survive_the_death_of_their_process(gate: Gate) -> None:
+    x = np.ones((4, 4))
+    with serving(SIDE) as daemon, daemon.client() as client:
+
+        def small() -> hetsched.Job:
+            return client.submit("toys:Toy", x, units=4, gate=str(gate.path))
+
+        gate.open()
+        for _ in range(3):  # unmeasured jobs wait for their turn
+            small().result(60)
+        gate.close()
+        with contextlib.closing(Gate(gate.path)) as gate:
+            for passed in gate.path.parent.glob("gate.*"):
+                passed.unlink()
+            large = client.submit("toys:Slow", np.ones((100, 4)), units=100, milliseconds=20)
+            computes(large)
+            beside = small()
+            (victim,) = until(gate.pids)
+            assert not large.done()
+            os.kill(victim, signal.SIGKILL)
+            gate.open()
+            assert (beside.result(60) == 3).all() and (large.result(60) == 3).all()
 
 
 @pytest.mark.parametrize("device", ["cpu0", "team0"])
