@@ -111,10 +111,15 @@ def test_an_id_finds_its_job_after_a_kill(mortal: Daemon) -> None:
 
 def test_a_job_on_a_clients_arrays_continues_with_that_client(mortal: Daemon, gate: Gate) -> None:
     with mortal.client() as client:
-        job = client.submit(TOY, np.full((4, 4), 5.0), units=4, gate=str(gate.path))
+        x, words = np.full((4, 4), 5.0), {"gate": str(gate.path), "id": "mine"}
+        job = client.submit(TOY, x, units=4, **words)
         assert job.durability == "volatile"
         until(gate.pids)
         restart(mortal)
+        until(lambda: len(gate.pids()) > 1)
+        assert client.submit(TOY, x, units=4, **words).id == job.id  # from a copy elsewhere
+        with refused(65, "mine"):
+            client.submit(TOY, x[:3], units=3, **words)
         gate.open()
         assert (job.result(60) == 11).all()
 
