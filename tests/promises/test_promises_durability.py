@@ -7,7 +7,7 @@ import json
 import shutil
 import signal
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
@@ -358,33 +358,20 @@ def execute(path: Path, statement: str) -> None:
         connection.execute(statement)
 
 
-DAMAGE: dict[str, Callable[[Path], Any]] = {
-    "empty": lambda path: path.write_bytes(b""),
-    "text": lambda path: path.write_bytes(b"no journal" * 1000),
-    "no last number": lambda path: execute(path, "DELETE FROM journal"),
-    "an impossible number": lambda path: execute(
-        path, f"UPDATE journal SET reserved = {2**63 - 1}"
-    ),
-    "another record": lambda path: path.with_suffix(".db.numbers").write_text(f"{2**63 - 1}\n"),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_journal_is_set_aside_and_numbers_go_on(mortal: Daemon, damage: str) -> None:
+def test_a_damaged_journal_is_set_aside_and_numbers_go_on(mortal: Daemon) -> None:
     with mortal.client() as client:
         last = client.submit(TOY, units=1, hold=True).id
     mortal.stop()
     path = mortal.folder / "state" / "journal.db"
     for log in path.parent.glob("journal.db-*"):
         log.unlink()
-    before = len(list(path.parent.glob("*.unreadable-*")))
-    DAMAGE[damage](path)
+    path.write_bytes(b"no journal" * 1000)
     mortal.start()
     with mortal.client() as client:
         assert last < client.submit(TOY, units=1).id < last + 2000
-    is_set_aside = len(list(path.parent.glob("*.unreadable-*"))) > before
-    assert is_set_aside == (damage != "empty")
-    assert "journal.db" in mortal.log.read_text()
+    (aside,) = path.parent.glob("*.unreadable-*")
+    assert aside.read_bytes() == b"no journal" * 1000
+    assert aside.name in mortal.log.read_text()
 
 
 def test_a_file_job_that_gets_on_goes_on_after_any_number_of_kills_where_it_was_on_disk(

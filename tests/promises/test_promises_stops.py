@@ -30,7 +30,7 @@ def test_a_first_signal_stops_at_a_chunks_end(slow: Daemon, number: int) -> None
     with slow.client(reconnect=0) as client:
         x = client.empty((5000, 8, 8))
         x[...] = 1
-        jobs = [client.submit("fft", x), client.submit("fft", x)]
+        jobs = [client.submit("fft", x) for _ in range(20)]  # all get their last replies
         computes(jobs[0])
         assert slow.stop(number) == 0
         for job in jobs:
@@ -64,7 +64,9 @@ def test_sigquit_ends_everything_at_once() -> None:
             assert later.job(1).result(60).shape == (4, 8, 8)
 
 
-def test_a_draining_daemon_takes_no_jobs_until_it_is_undone(slow: Daemon) -> None:
+def test_a_draining_daemon_takes_no_jobs_until_that_is_undone(
+    slow: Daemon,
+) -> None:
     with slow.client() as client:
         held = client.submit("fft", batch="1x8x8", hold=True)
         assert client.drain().is_draining
@@ -73,14 +75,11 @@ def test_a_draining_daemon_takes_no_jobs_until_it_is_undone(slow: Daemon) -> Non
         assert not client.drain(undo=True).is_draining
         client.release(held.id)
         assert client.submit("fft", batch="1x8x8").result(60).shape == (1, 8, 8)
-
-
-def test_drain_waits_and_stops_when_the_jobs_have_ended(slow: Daemon) -> None:
-    with slow.client() as client:
         job = client.submit("fft", batch="20x8x8", out=slow.folder / "y.npy")
         assert slow.call("drain", "--stop", "--wait").code == 0
         assert slow.process.wait(60) == 0
     assert (slow.folder / "y.npy").exists(), job
+    assert "stopped" in slow.log.read_text()
 
 
 @pytest.mark.parametrize("options", [{"units": 0}, {"units": 1, "hold": True}])
@@ -94,13 +93,6 @@ def test_drain_stops_after_a_last_job_that_is_refused_or_on_hold(
         gate.open()
         assert (answer.exception(60) is None) == (options["units"] > 0)
         assert slow.process.wait(60) == 0
-
-
-def test_an_idle_daemon_stops_at_once(slow: Daemon) -> None:
-    with slow.client() as client:
-        client.submit("fft", batch="1x8x8").result(60)
-    assert slow.stop() == 0
-    assert "stopped" in slow.log.read_text()
 
 
 def test_a_second_daemon_is_refused_with_the_pid_of_the_first(daemon: Daemon) -> None:
@@ -160,7 +152,7 @@ def test_nohup_is_respected() -> None:
         assert client.submit("fft", batch="1x8x8").result(60).shape == (1, 8, 8)
 
 
-@pytest.mark.parametrize("tenths", [0, 2, 5, 10])
+@pytest.mark.parametrize("tenths", [0, 2, 6])
 def test_any_moment_is_good_for_ctrl_c(tmp_path: Path, tenths: int) -> None:
     place, output = Place(tmp_path, SLOW), tmp_path / "y.npy"
     words = ("run", "fft", "--batch", "5000x8x8", "--output", str(output))
