@@ -1,8 +1,8 @@
 """The functions of `scipy.fft`, divided over all devices.
 
 ``from hetsched import fft`` instead of ``from scipy import fft``: names, arguments, results and
-errors are SciPy's. Transforms of float32, float64, complex64 and complex128 arrays are divided
-where it pays; everything else is SciPy's own. `stats` says what became of the calls.
+errors are SciPy's. Transforms of integer, float32, float64, complex64 and complex128 arrays are
+divided where it pays; everything else is SciPy's own. `stats` says what became of the calls.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ _library = Library("scipy.fft", on_one_core, scipys_own)
 
 
 def _function(name: str) -> Any:
-    return scipy_function(_library, name, originals[name])
+    function = scipy_function(_library, name, originals[name])
+    function.__module__ = __name__
+    return function
 
 
 fft, fft2, fftn = map(_function, ("fft", "fft2", "fftn"))

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import scipy.fft
+from scipy._lib import uarray
 
 from hetsched.errors import UsageError
 from hetsched.functions.scipys import on_one_core, originals, scipys_own
 from hetsched.functions.transforms import NAMES, Library, numpy_function, scipy_function
 from hetsched.units import quoted
 
+DOMAIN = "numpy.scipy.fft"
 _lock = threading.Lock()
 _replaced: list[tuple[ModuleType, str, Any]] = []
 """Module, name and original of each function replaced."""
@@ -25,7 +27,7 @@ def accelerate(threshold: int | None = None) -> None:
     """Divide the transforms of `scipy.fft` and `numpy.fft` over all devices, from now on.
 
     Also those of code that looks them up there when it calls them, as `scipy.signal` does. What
-    has been imported by name before isn't changed.
+    has been imported by name before isn't changed. A backend that is set in SciPy comes first.
 
     Parameters
     ----------
@@ -36,7 +38,7 @@ def accelerate(threshold: int | None = None) -> None:
     if threshold is not None and (type(threshold) is not int or threshold < 0):
         raise UsageError(f"threshold: {quoted(threshold)} should be a number of bytes from 0 on")
     restore()
-    scipys = Library("scipy.fft", on_one_core, _whole, threshold)
+    scipys = Library("scipy.fft", on_one_core, _whole, threshold, _has_backend)
     numpys = Library("numpy.fft", _numpys_own, _numpys_own, threshold)
     with _lock:
         for name in NAMES:
@@ -55,12 +57,20 @@ def restore() -> None:
 
 def _replace(module: ModuleType, name: str, function: Callable[..., Any]) -> None:
     _replaced.append((module, name, getattr(module, name)))
+    function.__module__ = module.__name__  # where pickle, and so multiprocessing, finds it
     setattr(module, name, function)
 
 
 def _whole(name: str, x: Any, keywords: Mapping[str, Any]) -> Any:
     """Call SciPy's function by the backend that is set, if any."""
     return originals[name](x, **keywords)
+
+
+def _has_backend() -> bool:
+    """Return whether `scipy.fft` has another backend than its own, here or for all threads."""
+    everywhere, here, _ = uarray.get_state()._pickle()
+    scipys = scipy.fft._backend._ScipyBackend
+    return everywhere[DOMAIN][0][0] is not scipys or any(here.get(DOMAIN, ()))
 
 
 def _numpys_own(name: str, x: Any, keywords: Mapping[str, Any]) -> Any:
@@ -74,7 +84,7 @@ class Backend:
     backend.
     """
 
-    __ua_domain__ = "numpy.scipy.fft"
+    __ua_domain__ = DOMAIN
 
     def __init__(self, threshold: int | None = None) -> None:
         library = Library("scipy.fft", on_one_core, scipys_own, threshold)

@@ -643,7 +643,8 @@ class _Run:
                 self._outputs.allocate(kind.outputs)
             except DataError:  # of what is remembered, perhaps not of what comes
                 raise Outdated from None
-        done = self._compute_meanwhile(kind, done)
+        if self._is_users or not self._is_always:
+            done = self._compute_meanwhile(kind, done)
         rest = call.load - done
         if not rest:
             return

@@ -20,6 +20,7 @@ from hetsched.functions.map import divided
 from hetsched.functions.profile import SMALL, SPLIT, calls
 
 DTYPES = frozenset(map(np.dtype, ("float32", "float64", "complex64", "complex128")))
+"""Of floating-point arrays that are divided; so are integers, which count as float64."""
 SMALL_BYTES = 128 << 10
 """A transform of less takes under a millisecond: it isn't looked at, which would take longer than
 the transform of a few points."""
@@ -29,6 +30,8 @@ TWO_PASSES = {
     "ifft2": ("ifft", "ifftn"), "ifftn": ("ifft", "ifftn"),
     "rfft2": ("fft", "rfftn"), "rfftn": ("fft", "rfftn"),
     "irfft2": ("ifft", "irfftn"), "irfftn": ("ifft", "irfftn"),
+    "hfft2": ("fft", "hfftn"), "hfftn": ("fft", "hfftn"),
+    "ihfft2": ("ifft", "ihfftn"), "ihfftn": ("ifft", "ihfftn"),
 }  # fmt: skip
 """Transform -> those along its first axis and along the others. A real one is along the last axis,
 and comes before complex ones, or after them."""
@@ -48,13 +51,15 @@ class Library:
     """Where the functions come from.
 
     `on_one_core` computes a part of a divided call, `whole` a call that isn't divided.
-    `threshold`: bytes from which calls are divided; None: where it pays.
+    `threshold`: bytes from which calls are divided; None: where it pays. `has_backend`: whether
+    the caller has set a backend, which then gets the calls.
     """
 
     name: str
     on_one_core: Call
     whole: Call
     threshold: int | None = None
+    has_backend: Callable[[], bool] = lambda: False
 
 
 class Request(NamedTuple):
@@ -145,6 +150,8 @@ def transform(
         request = _request(name, x, given, others) if is_array else "not a NumPy array"
         if isinstance(request, str):
             why = request
+        elif library.has_backend():
+            why = "another backend"
         elif x.nbytes >= (library.threshold or 0):
             result, saved = _divided(library, request, x)
             if result is not None:
@@ -164,7 +171,7 @@ def _request(
 
     What the library would refuse counts as unusual: it says what is wrong.
     """
-    if x.dtype not in DTYPES or not x.dtype.isnative:
+    if not (x.dtype in DTYPES or x.dtype.kind in "biu") or not x.dtype.isnative:
         return f"dtype {x.dtype}"
     if not x.size:
         return "empty"
@@ -230,7 +237,7 @@ def _divided(
     first_name, rest_name = TWO_PASSES[name]
     first = Request(first_name, sizes and sizes[:1], axes[:1], norm)
     rest = Request(rest_name, sizes and sizes[1:], axes[1:], norm)
-    passes = [first, rest] if name.startswith("ir") else [rest, first]
+    passes = [first, rest] if name.startswith(("ir", "hf")) else [rest, first]
     half, saved = _one_pass(library, passes[0], x)
     result, more = _one_pass(library, passes[1], half)
     known = [seconds for seconds in (saved, more) if seconds is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -226,6 +227,24 @@ def test_a_script_runs_accelerated(tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
+def test_accelerated_functions_are_pickled_by_name_and_leave_calls_to_a_backend(
+    accelerated: None,
+) -> None:
+    for function in (scipy.fft.fft, np.fft.fft, fft.fft):
+        assert pickle.loads(pickle.dumps(function)) is function
+
+    class Mine:
+        __ua_domain__ = "numpy.scipy.fft"
+
+        @staticmethod
+        def __ua_function__(*call: Any) -> str:
+            return "mine"
+
+    with scipy.fft.set_backend(Mine):
+        assert scipy.fft.fft(np.ones((4, 4))) == "mine"
+    assert scipy.fft.fft(np.ones((4, 4)))[0, 0] == 4
+
+
 def test_a_module_gets_all_that_follows_it(tmp_path: Path) -> None:
     (tmp_path / "tool.py").write_text(SCRIPT)
     done = run(tmp_path, "--threshold", "0", "-m", "tool", "-x", "--profile", "a", "--", "-m")
@@ -254,10 +273,15 @@ def test_a_script_that_fails_fails(tmp_path: Path) -> None:
 
 
 PLUGIN = """
-def pytest_collection_finish(session):
-    import hetsched, scipy.fft
-    from hetsched.functions.accelerate import Backend
+import hetsched, scipy.fft
+import scipy.fft.tests.mock_backend  # which has the original functions as keys
+from hetsched.functions.accelerate import Backend
+from hetsched.functions.scipys import originals
+from scipy._lib._array_api import xp_capabilities_table as table
+
+def pytest_configure(config):  # before tests import functions by name
     {install}
+    table.update({{getattr(scipy.fft, n): table[f] for n, f in originals.items() if f in table}})
 
 def pytest_sessionfinish(session):
     from hetsched import fft
@@ -267,7 +291,6 @@ WAYS = {
     "accelerate": "hetsched.accelerate(0)",
     "backend": "scipy.fft.set_global_backend(Backend(0))",
 }
-
 
 SIGNAL = (
     "fft or convolve or correlate or czt or hilbert or resample or welch or periodogram or csd or"
