@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import importlib
-import itertools
 import math
 import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,6 @@ LAYOUT = re.compile(r"(.+?):([<>=|]?[a-zA-Z]\w*):(\d+(?:x\d+)*)(?::(\d+))?", re.
 KINDS = ".npy, .zarr, .h5:dataset, .tif or .raw"
 EXTRAS = {"zarr": "zarr", "h5py": "hdf5", "tifffile": "tiff"}
 NO_PLACE = (errno.ENOENT, errno.EACCES, errno.ENOTDIR)
-_numbers = itertools.count(1)
 _hdf5 = threading.Lock()
 """The HDF5 library computes one call at a time anyway."""
 
@@ -200,7 +199,11 @@ _OPENERS = {
 
 
 class OutputFile:
-    """A file that appears under its name once it is complete."""
+    """A file that appears under its name once it is complete.
+
+    Until then it is hidden beside it, with a record that its process keeps locked: what a process
+    leaves that was killed is found, and replaced or completed.
+    """
 
     def __init__(self, path: str | os.PathLike[str], force: bool = False) -> None:
         """`force`: replace an existing one. Raises CantCreate, DataError, Unavailable."""
@@ -216,12 +219,14 @@ class OutputFile:
         try:
             exists = self.path.exists()
         except OSError as error:  # such as a name that is too long
-            raise self._failure(error) from error
+            raise self.failure(error) from error
         if exists and not force:
             raise CantCreate(f"{self.path} exists; remove it, or choose another name")
-        hidden = f".{self.path.name}.{os.getpid()}-{next(_numbers)}{self._suffix}"
-        self.hidden = self.path.with_name(hidden)
-        self._close: Callable[[], None] = lambda: None
+        self.hidden = self.path.with_name(f".{self.path.name}.part{self._suffix}")
+        self._record_path = self.path.with_name(f".{self.path.name}.parts")
+        self._flush: Callable[[], None] = lambda: None
+        self.record = -1
+        """Descriptor of the record, for `Progress`; -1: the file isn't being written."""
 
     @property
     def has_chunks(self) -> bool:
@@ -231,36 +236,75 @@ class OutputFile:
     def create(self, shape: Sequence[int], dtype: np.dtype[Any], axis: int, granule: int) -> Any:
         """Return an array to write to: an ndarray or a `Target`. Raises CantCreate."""
         shape = tuple(map(int, shape))
-        try:
+        with self._failures(f"can't hold {dtype} {shape} as {self._suffix}"):
+            self.lock()
+            os.ftruncate(self.record, 0)
+            self._remove()
             return self._create(shape, dtype, axis, granule)
+
+    def reopen(self, shape: Sequence[int], dtype: np.dtype[Any], axis: int, offset: int) -> Any:
+        """Return the array that an earlier process has created, its values from `offset` on."""
+        with self._failures("can't be opened again"):
+            if self._suffix == ".zarr":
+                return Target(_library("zarr").open_array(str(self.hidden), mode="r+"), axis)
+            return self._mapped(tuple(shape), dtype, offset)
+
+    @contextlib.contextmanager
+    def _failures(self, what: str) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
-            raise self._failure(error) from error
+            raise self.failure(error) from error
         except HetschedError:
             raise
         except Exception as error:  # of the library that writes it: not all have all dtypes
-            raise DataError(
-                f"{self.path}: can't hold {dtype} {shape} as {self._suffix}: {reason_of(error)}"
-            ) from error
+            raise DataError(f"{self.path}: {what}: {reason_of(error)}") from error
+
+    def lock(self) -> None:
+        """Open the record. Raises CantCreate if another process, or thread, writes the file."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        while self.record < 0:
+            fd = os.open(self._record_path, flags, 0o666)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(fd)
+                raise CantCreate(
+                    f"{self.path}: another call is writing it; wait for it, or choose another name"
+                ) from None
+            except OSError:  # a file system without locks
+                pass
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(fd), os.lstat(self._record_path)):
+                    self.record = fd
+                    return
+            os.close(fd)  # who had it locked before has removed it meanwhile
 
     def _create(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], axis: int, granule: int
     ) -> Any:
         with open_folder(str(self.hidden.absolute())) as folder:
             check_room(str(self.path), folder, math.prod(shape) * dtype.itemsize)
-        chunks = (*shape[:axis], granule, *shape[axis + 1 :])
         if self._suffix == ".zarr":
             zarr = _library("zarr")
+            chunks = (*shape[:axis], granule, *shape[axis + 1 :])
             array = zarr.create_array(str(self.hidden), shape=shape, dtype=dtype, chunks=chunks)
             return Target(array, axis)
-        if self._suffix not in HDF5:
-            return self._mapped(shape, dtype)
-        file = _library("h5py").File(self.hidden, "w")
-        self._close = file.close
-        array = file.create_dataset(self._dataset, shape=shape, dtype=dtype)
-        return Target(array, axis, _hdf5)
+        offset = self._described(shape, dtype)
+        # Writing to a map of a file without all its space is a SIGBUS when the disk is full.
+        with open(self.hidden, "r+b") as file:
+            allocate(str(self.path), file.fileno(), os.fstat(file.fileno()).st_size)
+        return self._mapped(shape, dtype, offset)
 
-    def _mapped(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        """Return a memory map with all its space: writing to it on a full disk is a SIGBUS."""
+    def _described(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+        """Write a file without values, and return where these begin."""
+        if self._suffix in HDF5:
+            h5py = _library("h5py")
+            layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+            with h5py.File(self.hidden, "w") as file:
+                created = file.create_dataset(self._dataset, shape, dtype, dcpl=layout)
+                return int(created.id.get_offset() or 0)
         array: np.memmap[Any, Any]
         if self._suffix == ".npy":
             array = np.lib.format.open_memmap(self.hidden, "w+", dtype, shape)
@@ -270,32 +314,49 @@ class OutputFile:
             array = _library("tifffile").memmap(
                 self.hidden, shape=shape, dtype=dtype, bigtiff=True, photometric="minisblack"
             )
-        with open(self.hidden, "r+b") as file:
-            allocate(str(self.path), file.fileno(), os.fstat(file.fileno()).st_size)
-        self._close = array.flush
+        return int(array.offset)
+
+    def _mapped(self, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int) -> np.ndarray:
+        if not math.prod(shape):
+            return np.empty(shape, dtype)
+        array = np.memmap(self.hidden, dtype, "r+", offset, shape)
+        self._flush = array.flush
         return array
 
     def commit(self) -> Path:
         """Give the file its name. Raises IOFailure, CantCreate."""
         try:
-            self._close()
+            self._flush()
             if self.path.exists() and not self._force:
                 raise CantCreate(f"{self.path} has appeared meanwhile; choose another name")
             if self.path.is_dir():
                 shutil.rmtree(self.path)
             self.hidden.rename(self.path)
         except OSError as error:
-            raise self._failure(error) from error
+            raise self.failure(error) from error
+        self.discard()
         return self.path
 
     def discard(self) -> None:
-        with contextlib.suppress(Exception):
-            self._close()
-        if self.hidden.is_dir():
+        """Remove what there is of the file, unless it has its name by now."""
+        if self.record >= 0:
+            self._remove()
+            self._record_path.unlink(missing_ok=True)
+        self.keep()
+
+    def keep(self) -> None:
+        """Leave the file as it is, for a later process."""
+        self._flush = lambda: None
+        if self.record >= 0:
+            os.close(self.record)
+        self.record = -1
+
+    def _remove(self) -> None:
+        if self.hidden.is_dir() and not self.hidden.is_symlink():
             shutil.rmtree(self.hidden, ignore_errors=True)
         else:
             self.hidden.unlink(missing_ok=True)
 
-    def _failure(self, error: OSError) -> CantCreate | IOFailure:
+    def failure(self, error: OSError) -> CantCreate | IOFailure:
         kind = CantCreate if error.errno in (*NO_SPACE, *NO_PLACE) else IOFailure
         return kind(f"{self.path}: {error.strerror or error}")
