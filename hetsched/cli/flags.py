@@ -235,9 +235,7 @@ Force = Annotated[bool, switch("Replace existing files.", "--force")]
 ConfigName = Annotated[
     str | None, option("NAME|FILE", "A shipped configuration or a .toml file.", None, "--config")
 ]
-Cluster = Annotated[
-    str | None, option("ADDRESS", "Run over the hosts of a Dask cluster, tls://HOST:PORT.")
-]
+Cluster = Annotated[str | None, option("ADDRESS", "The hosts of a Dask cluster, tls://HOST:PORT.")]
 Insecure = Annotated[bool, switch("Let --cluster be tcp:// to another machine.", "--insecure")]
 Trace = Annotated[str | None, option("FILE", "Write a trace for Perfetto or chrome://tracing.")]
 Plot = Annotated[str | None, option("FILE", "Draw a picture (.png, .svg or .pdf).")]

@@ -1,15 +1,29 @@
-"""`run --cluster` and `submit --cluster`: one job over the hosts of a Dask cluster."""
+"""What the commands do with --cluster: one job over its hosts, a check of them, a screen."""
 
 from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from hetsched.cli.progress import has_bars
 from hetsched.cli.terminal import answer, note
-from hetsched.errors import Cancelled, UsageError
+from hetsched.errors import Cancelled, HetschedError, JobFailed, UsageError
 from hetsched.job import FileOut, FileRef, JobSpec
-from hetsched.units import format_seconds
+from hetsched.text import columns, number
+from hetsched.units import counted, format_bytes, format_seconds
 
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from hetsched.hosts.channel import Status
+
+MAX_CLOCK_OFFSET = 1.0
+"""Seconds; more than that makes logs and files of several hosts hard to compare."""
+CHECK_PATIENCE = 30.0
+"""Seconds for hosts to start."""
+HERE = "here"
 TAKEN = (
     "workload",
     "params",
@@ -69,3 +83,91 @@ def run_on_hosts(spec: JobSpec, cluster: str, insecure: bool, force: bool, json:
     lines += outcome.explain().splitlines()
     lines += [f"result: {path}" for path in saved] or ["next: --output FILE saves the result"]
     answer(json, "hosts/1", record, lines)
+
+
+# ---- doctor
+
+
+def check_hosts(cluster: str, insecure: bool, json: bool) -> int:
+    """Measure the links of hosts, and print them; return the code of the first problem.
+
+    Raises HetschedError if there is no host.
+    """
+    from hetsched.hosts.channel import LinkTimes
+    from hetsched.hosts.client import connect
+
+    with connect(cluster, insecure=insecure, patience=CHECK_PATIENCE) as client:
+        problems = client.refused()
+        found = client.measure_links()
+    rows, records, versions = [], [], {}
+    for (source, target), link in found.items():
+        names = {"from": source or HERE, "to": target}
+        if isinstance(link, HetschedError):
+            problems.append(type(link)(f"{names['from']} to {target}: {link}"))
+            continue
+        assert isinstance(link, LinkTimes)
+        fields = {"latency": link.latency, "bandwidth": link.bandwidth}
+        fields |= {"clock_offset": link.clock_offset}
+        records.append({**names, **fields, **link.about})
+        cells = (format_seconds(link.latency), f"{format_bytes(link.bandwidth)}/s")
+        rows.append((names["from"], target, *cells, f"{1e3 * link.clock_offset:+.1f} ms"))
+        if not source:
+            versions[target] = link.about
+            if abs(link.clock_offset) > MAX_CLOCK_OFFSET:
+                ahead = format_seconds(abs(link.clock_offset))
+                problems.append(JobFailed(f"{target}: its clock differs by {ahead}"))
+    lines = columns(("from", "to", "latency", "bandwidth", "clock"), rows, 2)
+    lines += [
+        f"{host}: {', '.join(f'{name} {version}' for name, version in about.items())}"
+        for host, about in versions.items()
+    ]
+    lines += [f"PROBLEM: {problem}" for problem in problems]
+    code = next((problem.code for problem in problems), 0)
+    record = {"code": code, "links": records, "problems": [str(each) for each in problems]}
+    answer(json, "links/1", record, lines)
+    return code
+
+
+# ---- top
+
+
+class HostsScreen:
+    """What each host does, and its speed since the last look."""
+
+    def __init__(self, cluster: str, insecure: bool) -> None:
+        from hetsched.hosts.client import connect
+
+        self._cluster = cluster
+        self._client = connect(cluster, insecure=insecure)
+        self._before: dict[str, tuple[float, Status]] = {}
+
+    def __enter__(self) -> HostsScreen:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._client.close()
+
+    def lines(self) -> list[Text]:
+        from rich.text import Text
+
+        now, found = time.monotonic(), self._client.status()
+        rows = [self._row(host, now, status) for host, status in sorted(found.items())]
+        self._before = {
+            host: (now, status) for host, status in found.items() if status is not None
+        }
+        header, *others = columns(("host", "doing", "units", "units/s", "busy", "load"), rows, 2)
+        problems = [Text(str(error), "dim") for error in self._client.refused()]
+        title = Text(f"hetsched at {self._cluster}: {counted(len(rows), 'host')}", "bold")
+        return [title, Text(), Text(header, "bold"), *map(Text, others), *problems]
+
+    def _row(self, host: str, now: float, status: Status | None) -> tuple[str, ...]:
+        if status is None:
+            return (host, "gives no answer", *[""] * 4)
+        speed = busy = None
+        if host in self._before:
+            then, before = self._before[host]
+            speed = (status.units - before.units) / (now - then)
+            busy = (status.busy - before.busy) / (now - then)
+        share = "-" if busy is None else f"{busy:.0%}"
+        doing = ", ".join(status.doing) or "idle"
+        return (host, doing, str(status.units), number(speed), share, f"{status.load:.2f}")

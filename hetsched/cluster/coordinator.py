@@ -38,6 +38,8 @@ RUNS = 25
 """The last ones of a kind and host, which a model keeps."""
 MAX_LOSSES = 5
 """Of hosts that were computing a part: it is what ends them."""
+LINK = "link"
+"""The kind of what is known of links: bytes, and their seconds."""
 KINDS = 200
 """The last ones whose speeds are kept."""
 NEAREST = 5
@@ -243,11 +245,13 @@ class Coordinator:
         epoch: int,
         *,
         granule: int = 1,
+        unit_bytes: int = 0,
         patience: float = 30.0,
         follow: Callable[[Outcome], object] | None = None,
     ) -> None:
         self._hosts, self._models, self._kind = hosts, models, kind
         self._epoch, self._granule, self._patience = epoch, granule, patience
+        self._unit_bytes = unit_bytes
         self._follow = follow
         self._free: deque[tuple[int, int, int]] = deque([(0, load, 0)])
         """First unit, number, hosts lost with them."""
@@ -333,13 +337,25 @@ class Coordinator:
         if known:
             shares = dict(zip(known, geometric(list(known.values()), load).shares, strict=True))
         mean = load / max(len(known), 1)
-        weights = {host: shares.get(host, mean) for host in self._given}
+        links = self._link_speeds([host for host in self._given if host not in known], mean)
+        weights = {host: shares.get(host, mean * links.get(host, 1.0)) for host in self._given}
         total = sum(weights.values())
         self._weights = {host: weight / total for host, weight in weights.items() if total}
         for host in known:
             work = self.outcome.work.setdefault(host, HostWork())
             if work.planned is None:
                 work.planned = round(load * self._weights[host])
+
+    def _link_speeds(self, hosts: Sequence[str], units: float) -> dict[str, float]:
+        """Return the speeds of measured links relative to the fastest one of these `hosts`.
+
+        Until a first part has shown more: over a slow link that is to be a small one.
+        """
+        links = {host: self._models.model(LINK, host) for host in hosts}
+        size = units * self._unit_bytes
+        times = {h: float(link.time(size)) for h, link in links.items() if link and size}
+        fastest = min(times.values(), default=0.0)
+        return {host: fastest / seconds for host, seconds in times.items()}
 
     def _speed(self, host: str) -> float:
         """Return the host's part of the load, by this job's own times once there are some."""

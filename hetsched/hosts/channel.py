@@ -58,15 +58,70 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
 
 
 class See(msgspec.Struct, frozen=True, tag=True):
-    """Ask whether the host sees `text` in the file `path`."""
+    """Ask whether the host sees `text` in the file `path`; `number` is that of the answer."""
 
+    number: int
     path: str
     text: str
 
 
 class Seen(msgspec.Struct, frozen=True, tag=True):
-    path: str
+    number: int
     is_same: bool
+
+
+class Measure(msgspec.Struct, frozen=True, tag=True):
+    """Ask a host to measure its link to another, which listens at `place`."""
+
+    number: int
+    host: str
+    place: tuple[str, int, str]
+
+
+class LinkTimes(msgspec.Struct, frozen=True):
+    """What a link can do: seconds there and back without data, bytes a second.
+
+    `clock_offset`: seconds by which the other clock is ahead. `about`: versions and encryption.
+    """
+
+    latency: float
+    bandwidth: float
+    clock_offset: float
+    about: dict[str, str]
+
+
+class Measured(msgspec.Struct, frozen=True, tag=True):
+    number: int
+    link: LinkTimes | None = None
+    error: ErrorRecord | None = None
+
+
+class Probe(msgspec.Struct, frozen=True, tag=True):
+    """So many bytes follow, which the other end answers and drops."""
+
+    size: int
+
+
+class Probed(msgspec.Struct, frozen=True, tag=True):
+    clock: float
+    about: dict[str, str]
+
+
+class Ask(msgspec.Struct, frozen=True, tag=True):
+    """Ask what the host does."""
+
+    number: int
+
+
+class Status(msgspec.Struct, frozen=True, tag=True):
+    """What a host does, for all coordinators; `units` and `busy` seconds since it began."""
+
+    number: int
+    doing: tuple[str, ...]
+    units: int
+    busy: float
+    load: float
+    """Processes that want to run, as the system says."""
 
 
 class Mapped(msgspec.Struct, frozen=True, tag=True):
@@ -133,7 +188,8 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
 
 
 Message = (
-    Hello | Refused | See | Seen | Keep | Part | Done | Failed | Forget | Beat
+    Hello | Refused | Beat | See | Seen | Measure | Measured | Probe | Probed | Ask | Status
+    | Keep | Part | Done | Failed | Forget
     | Open | Close | Cells | Copy | Results | orders.Order | orders.Notice
 )  # fmt: skip
 _decode = msgspec.msgpack.Decoder(Message).decode

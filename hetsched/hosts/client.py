@@ -20,7 +20,7 @@ import numpy as np
 from hetsched import errors, paths
 from hetsched.client.client import plain_value
 from hetsched.client.job import check_process
-from hetsched.cluster.coordinator import Coordinator, HostModels, Outcome
+from hetsched.cluster.coordinator import LINK, Coordinator, HostModels, Outcome
 from hetsched.cluster.stencil import SAVE_EVERY, StencilCoordinator, StencilOutcome
 from hetsched.functions.call import Call
 from hetsched.functions.files import OutputFile, is_path
@@ -29,8 +29,18 @@ from hetsched.functions.map import Outputs, make_call, make_outputs, named_dtype
 from hetsched.functions.named import find_function
 from hetsched.functions.twins import undecorated
 from hetsched.functions.workload import Layout as UnitLayout
-from hetsched.hosts.channel import MAX_PATIENCE, MIN_PATIENCE, PATIENCE, Mapped
+from hetsched.hosts.channel import (
+    MAX_PATIENCE,
+    MIN_PATIENCE,
+    PATIENCE,
+    Ask,
+    LinkTimes,
+    Mapped,
+    Measure,
+    Status,
+)
 from hetsched.hosts.grid_hosts import GridHosts, GridSpec
+from hetsched.hosts.links import LARGE, measure
 from hetsched.hosts.tcp import ClusterSpec, Rows, TcpHosts
 from hetsched.units import parse_time, quoted
 from hetsched.workload import ArraySpec, find
@@ -41,6 +51,8 @@ from hetsched.workload.protocol import sizes_as_text
 Follow = Callable[[Any], object] | None
 MAX_SHARED = 8
 """Clusters to which `hetsched.map` stays connected."""
+STATUS_SECONDS = 1.0
+MEASURE_SECONDS = 120.0
 CASTING: Any = "same_kind"
 
 
@@ -101,6 +113,41 @@ class ClusterClient:
     def hosts(self) -> Sequence[str]:
         """Return the names of the hosts."""
         return self._hosts.hosts()
+
+    def refused(self) -> list[errors.HetschedError]:
+        """Return why members of the cluster take no part."""
+        return self._hosts.refusals()
+
+    def status(self) -> dict[str, Status | None]:
+        """Return what each host does; None if it doesn't answer within a second."""
+        answers = self._hosts.ask(dict.fromkeys(self.hosts(), Ask), STATUS_SECONDS)
+        return {host: answers.get(host) for host in self.hosts()}
+
+    def measure_links(self) -> dict[tuple[str, str], LinkTimes | errors.HetschedError]:
+        """Measure the links from here, "", to each host, and those of each pair of hosts.
+
+        One after the other. Those from here tell later jobs about hosts that they know nothing of.
+        """
+        found: dict[tuple[str, str], LinkTimes | errors.HetschedError] = {}
+        places = {name: link.place for name, link in self._hosts.links().items()}
+        for target, place in places.items():
+            try:
+                link = measure(target, place, self._hosts.context)
+                found["", target] = link
+                self._models.learn(LINK, target, LARGE, link.latency + LARGE / link.bandwidth)
+            except errors.HetschedError as error:
+                found["", target] = error
+        self._models.save()
+        for source, target in itertools.combinations(places, 2):
+            question = functools.partial(Measure, host=target, place=places[target])
+            answer = self._hosts.ask({source: question}, MEASURE_SECONDS).get(source)
+            if answer is None:
+                found[source, target] = errors.Unavailable(f"{source} doesn't answer")
+            elif answer.error is not None:
+                found[source, target] = errors.from_record(answer.error)
+            else:
+                found[source, target] = answer.link
+        return found
 
     def wait_for_hosts(self, count: int, timeout: float = 60.0) -> None:
         """Wait until there are `count` hosts. Raises WaitTimeout."""
@@ -203,6 +250,7 @@ class ClusterClient:
                 split={str(i): call.split[at] for i, (is_split, at) in positions if is_split},
                 whole={str(i): call.whole[at] for i, (is_split, at) in positions if not is_split},
                 store=results.store,
+                paths=_shared_paths(arrays, call),
                 call=Mapped(call.axis, overlap, None if dtype is None else str(call.dtype)),
                 block=call.with_overlap,
                 granule=outputs.granule,
@@ -290,7 +338,7 @@ class ClusterClient:
         self._hosts.begin(spec)
         coordinator = Coordinator(
             self._hosts, self._models, kind, spec.load, spec.epoch,
-            granule=spec.granule, follow=follow,
+            granule=spec.granule, unit_bytes=spec.unit_bytes, follow=follow,
         )  # fmt: skip
         return coordinator, lambda _: self._hosts.forget()
 
@@ -427,6 +475,17 @@ class _MapResults:
 
     def discard(self) -> None:
         self._outputs.discard()
+
+
+def _shared_paths(arrays: Sequence[Any], call: Call) -> dict[str, Path]:
+    """Return position -> file of the arrays whose blocks are rows of `.npy` files, as they are."""
+    paths = {}
+    for i, (given, (is_split, at)) in enumerate(zip(arrays, call.positions, strict=True)):
+        if is_path(given) and is_split and not call.axis and not call.overlap:
+            array = call.split[at]
+            if isinstance(array, np.memmap) and array.flags.c_contiguous and array.dtype.isnative:
+                paths[str(i)] = Path(given).resolve()
+    return {name: path for name, path in paths.items() if path.suffix == ".npy"}
 
 
 def _number(name: str) -> int:

@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from distributed import Client
+from distributed.comm.core import FatalCommClosedError
 from distributed.security import Security
 
 import hetsched
@@ -35,9 +36,16 @@ CLOSE = 5.0
 """Seconds for the scheduler to take leave."""
 
 
-class _Client(Client):
-    def __del__(self) -> None:
-        """Dask's own waits without end, at the end of a process, for one that failed to start."""
+class _DaskClient(Client):
+    """One that closes at once if it can't connect: its `__del__` may block any thread."""
+
+    def start(self, **options: Any) -> Any:
+        try:
+            return super().start(**options)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self.close(timeout=CLOSE)
+            raise
 
 
 class DaskHosts(TcpHosts):
@@ -66,12 +74,17 @@ class DaskHosts(TcpHosts):
         super().__init__(patience)
         _check_address(address, insecure)
         try:
-            self._dask = _Client(
+            self._dask = _DaskClient(
                 address, security=security, timeout=timeout, set_as_default=False, name="hetsched"
             )
-        except ssl.SSLError as error:
-            raise errors.NotPermitted(f"{address}: TLS refused: {error.reason}") from None
-        except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
+        except (ssl.SSLError, FatalCommClosedError) as error:  # of the handshake
+            raise errors.NotPermitted(f"{address}: TLS refused: {_line(error)}") from None
+        except TypeError:
+            raise errors.Unavailable(
+                f"{address} needs certificates: set distributed.comm.tls in Dask's configuration,"
+                " or give security"
+            ) from None
+        except (OSError, TimeoutError, ValueError, RuntimeError) as error:
             raise errors.Unavailable(f"no scheduler at {address}: {_line(error)}") from None
         arguments = self._dask.security.get_connection_args("client")
         self._context: ssl.SSLContext | None = arguments.get("ssl_context")
@@ -81,7 +94,7 @@ class DaskHosts(TcpHosts):
         self._joined: dict[str, Link] = {}
         self._asked: dict[str, float] = {}
         """Worker -> when it was asked for its place; infinite while it hasn't answered."""
-        self.refused: dict[str, errors.HetschedError] = {}
+        self._refused: dict[str, errors.HetschedError] = {}
         """Worker -> why it takes no part."""
         threading.Thread(target=self._watch, name="hetsched-hosts", daemon=True).start()
         try:
@@ -95,19 +108,25 @@ class DaskHosts(TcpHosts):
         super().close()
         self._dask.close(CLOSE)
 
+    def refusals(self) -> list[errors.HetschedError]:
+        with self._changed:
+            late = (self._workers or set()) - set(self._joined) - set(self._refused)
+            silent = [errors.Unavailable(f"{worker}: no answer") for worker in sorted(late)]
+            return [*self._refused.values(), *silent]
+
     def _wait_for_answers(self, timeout: float) -> None:
         """Wait until all workers have answered, or some have and the others take too long."""
         began = time.monotonic()
 
         def is_enough() -> bool:
             late = time.monotonic() - began > self.patience
-            waits = self._workers is None or self._workers - set(self._joined) - set(self.refused)
+            waits = self._workers is None or self._workers - set(self._joined) - set(self._refused)
             return not waits or (late and bool(self._links))
 
         with self._changed:
             self._changed.wait_for(is_enough, timeout)
             if not self._links:
-                found = list(self.refused.values())
+                found = list(self._refused.values())
                 kind = type(found[0]) if found else errors.Unavailable
                 reasons = "; ".join(map(str, found))
                 if not reasons:
@@ -126,7 +145,7 @@ class DaskHosts(TcpHosts):
         workers = set(self._dask.scheduler_info(n_workers=-1)["workers"])
         with self._changed:
             self._workers, now = workers, time.monotonic()
-            known: tuple[dict[str, Any], ...] = (self._joined, self._asked, self.refused)
+            known: tuple[dict[str, Any], ...] = (self._joined, self._asked, self._refused)
             for table in known:
                 for worker in table.keys() - workers:
                     del table[worker]
@@ -148,26 +167,26 @@ class DaskHosts(TcpHosts):
             link, refusal = None, errors.Unavailable(f"{worker}: {_line(error)}")
         with self._changed:
             self._asked[worker] = time.monotonic()
-            self.refused.pop(worker, None)
+            self._refused.pop(worker, None)
             if link is not None:
                 self._joined[worker] = link
             elif refusal is not None:
-                self.refused[worker] = refusal
+                self._refused[worker] = refusal
             self._changed.notify_all()
 
     def _join_worker(self, worker: str) -> Link:
         try:
-            version = self._ask(worker, importlib.metadata.version, "hetsched")
+            version = self._run(worker, importlib.metadata.version, "hetsched")
         except importlib.metadata.PackageNotFoundError:
             raise errors.Unavailable(f"{worker}: hetsched isn't installed there") from None
         if version != hetsched.__version__:
             raise errors.ProtocolError(
                 f"{worker}: has hetsched {version}, you have {hetsched.__version__}"
             )
-        machine, interface, port, token = self._ask(worker, place, self._settings)
+        machine, interface, port, token = self._run(worker, place, self._settings)
         return self.join(machine, (interface, port), token, self._context)
 
-    def _ask(self, worker: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    def _run(self, worker: str, function: Callable[..., Any], *arguments: Any) -> Any:
         return self._dask.run(function, *arguments, workers=[worker])[worker]
 
 

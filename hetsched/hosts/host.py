@@ -11,6 +11,7 @@ import contextlib
 import hmac
 import logging
 import os
+import platform
 import select
 import signal
 import socket
@@ -20,7 +21,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -44,6 +44,7 @@ from hetsched.hosts.channel import (
 )
 from hetsched.hosts.grid_messages import Cells, Close, Copy, Layout, Open
 from hetsched.hosts.grid_run import GridRun, Runs
+from hetsched.hosts.links import measure
 from hetsched.hosts.worker import Settings
 from hetsched.store.input_files import open_regular
 
@@ -58,22 +59,80 @@ GRACE = 10.0
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
 class Host:
-    """What all connections share."""
+    """What all coordinators share: whom it lets in, what computes, what has been done."""
 
-    settings: Settings
-    incoming: ssl.SSLContext | None
-    outgoing: ssl.SSLContext | None
-    submitter: hetsched.Client | hetsched.Local
-    grids: Runs
+    def __init__(self, settings: Settings) -> None:
+        self._token = settings.token
+        self._context, self.outgoing = _contexts(settings)
+        self.jobs, self.grids = _submitter(settings), Runs()
+        self._lock = threading.Lock()
+        self._doing: list[str] = []
+        self._units, self._busy = 0, 0.0
+        self.is_ending = False
+
+    def accept(self, connection: socket.socket) -> None:
+        """Let a coordinator, or a host that measures, in."""
+        try:
+            connection.settimeout(HANDSHAKE)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._context is not None:
+                connection = self._context.wrap_socket(connection, server_side=True)
+            hello = receive_now(connection, HANDSHAKE)
+            refusal = self._refusal(hello)
+            if refusal is None:
+                send_now(connection, channel.Hello(hetsched.__version__))
+                Session(connection, hello.patience, self)
+                return
+            send_now(connection, channel.Refused(errors.to_record(refusal)))
+            log.warning("a connection was refused: %s", refusal)
+        except Exception as error:  # a stranger may send anything
+            log.warning("a connection was refused: %s", error)
+        connection.close()
+
+    def _refusal(self, hello: Any) -> errors.HetschedError | None:
+        known = self._token.encode()
+        is_hello = isinstance(hello, channel.Hello)
+        if not is_hello or not hmac.compare_digest(hello.token.encode(), known):
+            return errors.NotPermitted("this host doesn't know you: wrong token")
+        if hello.version != hetsched.__version__:
+            return errors.ProtocolError(
+                f"this host runs hetsched {hetsched.__version__}, you run {hello.version}"
+            )
+        return None
+
+    def about(self) -> dict[str, str]:
+        """Return versions, and how connections are encrypted."""
+        tls = "TLS" if self._context is not None else "none"
+        versions = {"python": platform.python_version(), "numpy": np.__version__}
+        return {"hetsched": hetsched.__version__, **versions, "encryption": tls}
+
+    @contextlib.contextmanager
+    def doing(self, what: str, units: int) -> Iterator[None]:
+        """Count units that are computed within this."""
+        began = time.monotonic()
+        with self._lock:
+            self._doing.append(what)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._doing.remove(what)
+        with self._lock:
+            self._units += units
+            self._busy += time.monotonic() - began
+
+    def status(self, number: int) -> channel.Status:
+        with self._lock:
+            doing = tuple(dict.fromkeys(self._doing))
+            return channel.Status(number, doing, self._units, self._busy, os.getloadavg()[0])
 
 
 class Session:
     """One coordinator's connection: its parts, as jobs, and its arrays."""
 
     def __init__(self, connection: socket.socket, patience: float, host: Host) -> None:
-        self._host, self._submitter, self._patience = host, host.submitter, patience
+        self._host, self._patience = host, patience
         self._cells: list[np.ndarray] = []
         self._grids: dict[int, str] = {}
         """Epoch -> job on a grid."""
@@ -84,12 +143,14 @@ class Session:
         self._forgotten = -1
         """Parts of epochs up to this one aren't begun any more."""
         self._lock = threading.Lock()
-        self._looking: threading.Thread | None = None
+        self._answering: threading.Thread | None = None
         self._pool = ThreadPoolExecutor(PARTS, "hetsched-part")
         self._channel = Channel(connection, self, patience)
         self._channel.start()
 
     def buffers(self, message: Any) -> Sequence[memoryview]:
+        if isinstance(message, channel.Probe):
+            return [memoryview(bytearray(message.size))]
         arrays = message.arrays if isinstance(message, channel.Keep | channel.Part) else ()
         self._arriving = {x.name: np.empty(x.shape, x.dtype) for x in arrays if not x.path}
         cells = message.arrays if isinstance(message, Cells | Copy) else ()
@@ -98,8 +159,12 @@ class Session:
 
     def take(self, message: Any) -> None:
         match message:
-            case channel.See():
-                self._look(message)
+            case channel.Probe():
+                self._channel.send(channel.Probed(time.time(), self._host.about()))
+            case channel.Ask(number):
+                self._channel.send(self._host.status(number))
+            case channel.See() | channel.Measure():
+                self._answer_later(message)
             case channel.Keep(epoch):
                 self._kept[epoch] = self._arriving
             case channel.Part():
@@ -128,7 +193,7 @@ class Session:
             there.start()
             return there
 
-        run = GridRun(message, self._submitter, self._channel.send, reach)
+        run = GridRun(message, self._host.jobs, self._channel.send, reach)
         self._grids[message.epoch] = message.job
         self._host.grids.add(message.job, run)
         run.start()
@@ -140,18 +205,24 @@ class Session:
             self._host.grids.close(job, keeps=True)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _look(self, question: channel.See) -> None:
+    def _answer_later(self, question: channel.See | channel.Measure) -> None:
         """Answer in a thread: a folder on a server that is away blocks whoever looks into it."""
-        if self._looking is not None and self._looking.is_alive():
-            self._channel.send(channel.Seen(question.path, False))
-            return
+        if self._answering is None or not self._answering.is_alive():
+            self._answering = threading.Thread(target=self._answer, args=(question,), daemon=True)
+            self._answering.start()
 
-        def answer() -> None:
-            is_same = _sees(question.path, question.text)
-            self._channel.send(channel.Seen(question.path, is_same))
-
-        self._looking = threading.Thread(target=answer, name="hetsched-look", daemon=True)
-        self._looking.start()
+    def _answer(self, question: channel.See | channel.Measure) -> None:
+        number = question.number
+        answer: channel.Seen | channel.Measured
+        if isinstance(question, channel.See):
+            answer = channel.Seen(number, _sees(question.path, question.text))
+        else:
+            try:
+                link = measure(question.host, question.place, self._host.outgoing)
+                answer = channel.Measured(number, link)
+            except errors.HetschedError as error:
+                answer = channel.Measured(number, error=errors.to_record(error))
+        self._channel.send(answer)
 
     def _forget(self, epoch: int) -> None:
         with self._lock:
@@ -183,7 +254,8 @@ class Session:
         if part.epoch <= self._forgotten:
             return
         try:
-            results, seconds = self._result(part, arrived)
+            with self._host.doing(part.workload, part.count):
+                results, seconds = self._result(part, arrived)
             for name, path in part.out.items():
                 write_rows(path, part.first, results.pop(name))
             layouts = tuple(Layout(n, str(a.dtype), a.shape) for n, a in results.items())
@@ -191,6 +263,11 @@ class Session:
         except BaseException as error:
             results = {}
             record = errors.to_record(error)
+            # A daemon that stops, or this process: others compute it.
+            if self._host.is_ending or isinstance(error, errors.TryAgain):
+                self._channel.send(channel.Refused(record))
+                self._channel.close()
+                return
             answer = channel.Failed(part.epoch, part.first, part.count, record)
         if part.epoch > self._forgotten:
             self._channel.send(answer, [bytes_of(array) for array in results.values()])
@@ -204,7 +281,7 @@ class Session:
                 arrays[layout.name] = read_rows(layout)
         if part.call is not None:
             return self._mapped(part, part.call, arrays)
-        job = self._submitter.submit(part.workload, arrays, **part.options, **part.params)
+        job = self._host.jobs.submit(part.workload, arrays, **part.options, **part.params)
         with self._running_part(part.epoch, job.cancel):
             result = job.result()
         report = job.report
@@ -253,7 +330,7 @@ def _sees(path: str, text: str) -> bool:
 
 
 def _contexts(settings: Settings) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
-    """Return the one for connections from others, and that for those to them."""
+    """Return those of connections to this host, and from it to others."""
     if not settings.ca:
         return None, None
     import distributed.security
@@ -264,8 +341,8 @@ def _contexts(settings: Settings) -> tuple[ssl.SSLContext | None, ssl.SSLContext
         tls_worker_key=settings.key,
         require_encryption=True,
     )
-    incoming: ssl.SSLContext = security.get_listen_args("worker")["ssl_context"]
-    return incoming, security.get_connection_args("worker")["ssl_context"]
+    incoming, outgoing = security.get_listen_args("worker"), security.get_connection_args("worker")
+    return incoming["ssl_context"], outgoing["ssl_context"]
 
 
 def _submitter(settings: Settings) -> hetsched.Client | hetsched.Local:
@@ -273,35 +350,6 @@ def _submitter(settings: Settings) -> hetsched.Client | hetsched.Local:
         with contextlib.suppress(errors.Unavailable):
             return hetsched.Client(settings.endpoint)
     return hetsched.Local(settings.config)
-
-
-def _accept(connection: socket.socket, host: Host) -> None:
-    try:
-        connection.settimeout(HANDSHAKE)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if host.incoming is not None:
-            connection = host.incoming.wrap_socket(connection, server_side=True)
-        hello = receive_now(connection, HANDSHAKE)
-        refusal = _refusal(hello, host.settings.token)
-        if refusal is None:
-            send_now(connection, channel.Hello(hetsched.__version__))
-            Session(connection, hello.patience, host)
-            return
-        send_now(connection, channel.Refused(errors.to_record(refusal)))
-        log.warning("a connection was refused: %s", refusal)
-    except (OSError, EOFError, msgspec.MsgspecError) as error:
-        log.warning("a connection was refused: %s", error)
-    connection.close()
-
-
-def _refusal(hello: Any, token: str) -> errors.HetschedError | None:
-    if not isinstance(hello, channel.Hello) or not hmac.compare_digest(hello.token, token):
-        return errors.NotPermitted("this host doesn't know you: wrong token")
-    if hello.version != hetsched.__version__:
-        return errors.ProtocolError(
-            f"this host runs hetsched {hetsched.__version__}, you run {hello.version}"
-        )
-    return None
 
 
 def _connections(listener: socket.socket) -> Iterator[socket.socket]:
@@ -321,16 +369,18 @@ def main() -> int:
     """Serve until standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker, and ends this, too
     settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=Settings)
-    host = Host(settings, *_contexts(settings), _submitter(settings), Runs())
+    host = Host(settings)
     listener = socket.create_server((settings.interface, 0), backlog=16)
-    sys.stdout.write(f"{listener.getsockname()[1]}\n")
-    sys.stdout.flush()
+    with contextlib.suppress(BrokenPipeError):  # the worker has gone meanwhile
+        sys.stdout.write(f"{listener.getsockname()[1]}\n")
+        sys.stdout.flush()
     greeters = ThreadPoolExecutor(GREETERS, "hetsched-greeter")
     for connection in _connections(listener):
-        greeters.submit(_accept, connection, host)
+        greeters.submit(host.accept, connection)
     # A function may never return, and no thread that runs one can be ended.
     threading.Thread(target=_exit_late, daemon=True).start()
-    host.submitter.close()
+    host.is_ending = True
+    host.jobs.close()
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import queue
 import secrets
@@ -51,6 +52,11 @@ class ClusterSpec:
     block: Callable[[Any, int, int], Any] = lambda array, first, end: array[first:end]
     """Return the rows that a part needs of a split array."""
 
+    @property
+    def unit_bytes(self) -> int:
+        """What a unit takes on the way to a host that sees no file."""
+        return sum(array.nbytes for array in self.split.values()) // self.load
+
 
 class Grid(Protocol):
     """Takes what links hear of a job on a grid."""
@@ -71,8 +77,8 @@ class Link:
         self._cells: list[np.ndarray] = []
         self.kept = -1
         """The epoch whose whole arrays have been sent."""
-        self.seen: channel.Seen | None = None
-        """The last answer."""
+        self.answer: Any = None
+        """The last one, to a question of `TcpHosts.ask`."""
         self._arriving: dict[str, np.ndarray] = {}
         self.channel = Channel(connection, self, hosts.patience)
 
@@ -86,7 +92,7 @@ class Link:
 
     def take(self, message: Any) -> None:
         match message:
-            case channel.Seen():
+            case channel.Seen() | channel.Measured() | channel.Status():
                 self._hosts.answered(self, message)
             case channel.Done(epoch, first, count, seconds):
                 done = Done(self.name, Share(epoch, first, count), seconds)
@@ -119,6 +125,9 @@ class TcpHosts:
         self._links: dict[str, Link] = {}
         self._seen: dict[str, set[Path]] = {}
         """Host -> files of the present job that it sees."""
+        self.context: ssl.SSLContext | None = None
+        """Of the connections to hosts."""
+        self._asking, self._numbers = threading.Lock(), itertools.count(1)
         self._changed = threading.Condition()
         self._has_ended = threading.Event()
         self._events: queue.SimpleQueue[tuple[Any, Rows]] = queue.SimpleQueue()
@@ -143,10 +152,33 @@ class TcpHosts:
                 self.put(Lost(link.name, reason))
                 self._changed.notify_all()
 
-    def answered(self, link: Link, seen: channel.Seen) -> None:
+    def answered(self, link: Link, answer: Any) -> None:
         with self._changed:
-            link.seen = seen
+            link.answer = answer
             self._changed.notify_all()
+
+    def ask(self, questions: Mapping[str, Callable[[int], Any]], seconds: float) -> dict[str, Any]:
+        """Ask hosts; return the answers of those that give one in time.
+
+        `questions` by host make a message of its number.
+        """
+        with self._asking:
+            number = next(self._numbers)
+            with self._changed:
+                links = [self._links[host] for host in questions if host in self._links]
+                for link in links:
+                    link.channel.send(questions[link.name](number))
+
+                def are_answered() -> bool:
+                    return all(
+                        (link.answer is not None and link.answer.number == number)
+                        or self._links.get(link.name) is not link
+                        for link in links
+                    )
+
+                self._changed.wait_for(are_answered, seconds)
+                answers = {link.name: link.answer for link in links}
+        return {h: a for h, a in answers.items() if a is not None and a.number == number}
 
     def join(
         self, machine: str, address: tuple[str, int], token: str, context: ssl.SSLContext | None
@@ -162,17 +194,18 @@ class TcpHosts:
                 raise errors.Unavailable(f"{machine}: the client is closed")
             numbered = (f"{machine}#{i}" for i in itertools.count(2))
             names = itertools.chain([machine], numbered)
-            link = Link(
-                next(n for n in names if n not in self._links),
-                self,
-                connection,
-                (*address, token),
-            )
-            self._links[link.name] = link
-            self.put(Added(link.name))
+            name = next(name for name in names if name not in self._links)
+            link = Link(name, self, connection, (*address, token))
+            self._links[name] = link
+            self.context = context
+            self.put(Added(name))
             link.channel.start()
             self._changed.notify_all()
         return link
+
+    def refusals(self) -> list[errors.HetschedError]:
+        """Return why members take no part."""
+        return []
 
     def wait(self, count: int, seconds: float) -> bool:
         """Wait until there are `count` hosts; return whether there are."""
@@ -257,29 +290,17 @@ class TcpHosts:
         """Ask all hosts, by a token in a file there."""
         text = secrets.token_hex(16)
         token = folder / f".hetsched-{text[:16]}"
-        question = channel.See(str(token), text)
         try:
             token.write_text(text, "utf-8")
         except OSError:  # may be read only: then its files are sent
             return []
         try:
-            with self._changed:
-                links = list(self._links.values())
-                for link in links:
-                    link.channel.send(question)
-                self._changed.wait_for(lambda: self._has_answers(links, question), self.patience)
-                yes = channel.Seen(question.path, True)
-                return [link.name for link in links if link.seen == yes]
+            question = functools.partial(channel.See, path=str(token), text=text)
+            answers = self.ask(dict.fromkeys(self.hosts(), question), self.patience)
+            return [host for host, answer in answers.items() if answer.is_same]
         finally:
             with contextlib.suppress(OSError):
                 token.unlink()
-
-    def _has_answers(self, links: Sequence[Link], question: channel.See) -> bool:
-        return all(
-            (link.seen is not None and link.seen.path == question.path)
-            or self._links.get(link.name) is not link
-            for link in links
-        )
 
     def close(self) -> None:
         self._has_ended.set()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.cluster.coordinator import Added, Coordinator, HostModels, Lost, Outcome
+from hetsched.cluster.coordinator import LINK, Added, Coordinator, HostModels, Lost, Outcome
 from hetsched.cluster.fake import FakeHosts
 from hetsched.errors import JobFailed, TryAgain
 
@@ -126,3 +126,13 @@ def test_a_part_that_ends_one_host_after_another_fails_the_job() -> None:
     with pytest.raises(JobFailed, match="5 hosts were lost with units 0 to"):
         run(hosts, HostModels(), 100)
     assert hosts.now() < 9
+
+
+def test_over_a_slow_link_the_first_part_is_small() -> None:
+    models = HostModels()
+    models.learn(LINK, "near", 1 << 20, 0.01)
+    models.learn(LINK, "far", 1 << 20, 1.0)
+    hosts = FakeHosts({"near": at(100), "far": at(100)})
+    Coordinator(hosts, models, "kind", 100_000, 1, unit_bytes=1000).run()
+    first = {host: share.count for host, share in reversed(hosts.sent)}
+    assert first["near"] > 50 * first["far"]

@@ -17,6 +17,7 @@ from served import until
 
 import hetsched
 from hetsched import errors
+from hetsched.cli.hosts import HostsScreen
 from hetsched.cli.main import main
 
 dask = pytest.importorskip("dask")
@@ -38,6 +39,15 @@ def scheduler(security: Any) -> Iterator[Any]:
         n_workers=1, threads_per_worker=1, security=security, dashboard_address=None
     ) as started:
         yield started
+
+
+def certificates(security: Any) -> dict[str, Any]:
+    """Return them as a user's configuration of Dask."""
+    return {
+        "distributed.comm.tls.ca-file": security.tls_ca_file,
+        "distributed.comm.tls.client.cert": security.tls_client_cert,
+        "distributed.comm.tls.client.key": security.tls_client_key,
+    }
 
 
 def test_workers_are_hosts_over_tls_and_later_ones_join(scheduler: Any, security: Any) -> None:
@@ -82,15 +92,10 @@ def test_a_killed_host_returns_and_a_stopped_worker_holds_up_nobody(
 def test_the_command_line_runs_jobs_over_hosts(
     scheduler: Any, security: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    certificates = {
-        "distributed.comm.tls.ca-file": security.tls_ca_file,
-        "distributed.comm.tls.client.cert": security.tls_client_cert,
-        "distributed.comm.tls.client.key": security.tls_client_key,
-    }
     x, out = np.random.default_rng(0).random((6, 8, 8)), tmp_path / "y.npy"
     np.save(tmp_path / "x.npy", x)
     words = ["fft", "--input", str(tmp_path / "x.npy"), "--cluster", scheduler.scheduler_address]
-    with dask.config.set(certificates):
+    with dask.config.set(certificates(security)):
         assert main(["run", *words, "--output", str(out), "--json"]) == 0
         report = json.loads(capsys.readouterr().out)
         np.testing.assert_array_equal(
@@ -105,24 +110,54 @@ def test_the_command_line_runs_jobs_over_hosts(
     assert sum(host["units"] for host in report["hosts"]) == report["load"] == 6
 
 
-def test_other_certificates_and_plain_connections_are_refused(
-    scheduler: Any, security: Any
+def test_strangers_and_other_versions_are_refused_in_one_line(
+    scheduler: Any, security: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = scheduler.scheduler_address
-    with pytest.raises((errors.NotPermitted, errors.Unavailable)):
-        hetsched.Client(cluster=address, security=distributed.security.Security.temporary())
-    with pytest.raises((errors.NotPermitted, errors.Unavailable)):
-        hetsched.Client(cluster=address.replace("tls://", "tcp://"))
+    other = distributed.security.Security.temporary()
+    plain = address.replace("tls://", "tcp://")
+    for given, options, code in [
+        (address, {}, 69),
+        (plain, {}, 69),
+        (address, {"security": other}, 77),
+        (plain.replace("127.0.0.1", "192.0.2.1"), {}, 77),
+    ]:
+        with pytest.raises(errors.HetschedError) as caught:
+            hetsched.Client(cluster=given, **options)
+        assert (caught.value.code, len(str(caught.value).splitlines())) == (code, 1)
+    monkeypatch.setattr(hetsched, "__version__", "9.9")
+    with pytest.raises(errors.ProtocolError, match=r"has hetsched 0\.1\.0, you have 9\.9"):
+        hetsched.Client(cluster=address, security=security)
 
 
-def test_a_command_ends_with_one_line_where_no_scheduler_answers() -> None:
+def test_links_and_what_hosts_do_are_shown(
+    scheduler: Any, security: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = scheduler.scheduler_address
+    scheduler.scale(2)
+    scheduler.wait_for_workers(2)
+    with dask.config.set(certificates(security)):
+        hetsched.map(np.sqrt, np.ones((50, 2)), cluster=address)
+        assert main(["doctor", "--cluster", address, "--json"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        with HostsScreen(address, False) as screen:
+            text = "\n".join(map(str, screen.lines()))
+    first, second = sorted(link["to"] for link in report["links"] if link["from"] == "here")
+    assert {(link["from"], link["to"]) for link in report["links"]} >= {(first, second)}
+    assert all(link["bandwidth"] > 0 and link["encryption"] == "TLS" for link in report["links"])
+    assert first in text
+    assert "idle" in text
+    assert ": 2 hosts" in text
+
+
+def test_a_command_ends_with_one_line_without_certificates() -> None:
     words = ("run", "fft", "--batch", "4x8x8", "--cluster", "tls://127.0.0.1:1")
     ended = subprocess.run(
         [sys.executable, "-m", "hetsched.cli.main", *words],
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert ended.returncode == 69
-    assert ended.stderr.startswith("error: no scheduler at tls://127.0.0.1:1: ")
+    assert ended.stderr.startswith("error: tls://127.0.0.1:1 needs certificates: ")
     assert ended.stderr.count("\n") == 1
 
 

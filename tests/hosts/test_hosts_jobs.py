@@ -227,11 +227,11 @@ def test_a_forks_child_is_refused(cluster: Cluster) -> None:
 def test_a_fifo_holds_up_no_host(cluster: Cluster, tmp_path: Path) -> None:
     *_, processes = cluster
     os.mkfifo(tmp_path / "fifo")
-    question = channel.See(str(tmp_path / "fifo"), "text")
+    question = channel.See(7, str(tmp_path / "fifo"), "text")
     with channel.greet("host", processes[0].address, TOKEN, None, 20.0) as connection:
         channel.send_now(connection, question)
         answer = channel.receive_now(connection, 20)
-    assert answer == channel.Seen(question.path, False)
+    assert answer == channel.Seen(7, False)
 
 
 def test_functions_write_where_the_caller_wants(cluster: Cluster, tmp_path: Path) -> None:
@@ -241,6 +241,7 @@ def test_functions_write_where_the_caller_wants(cluster: Cluster, tmp_path: Path
     np.testing.assert_allclose(out, np.sqrt(x), rtol=1e-6)
     assert client.map("numpy:sqrt", x, out=tmp_path / "y.npy") == tmp_path / "y.npy"
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), np.sqrt(x))
+    np.testing.assert_array_equal(client.map("numpy:square", tmp_path / "y.npy"), np.sqrt(x) ** 2)
     fraction, whole = client.map("numpy:modf", 9 * x)
     np.testing.assert_array_equal(fraction + whole, 9 * x)
     with pytest.raises(errors.DataError):
@@ -255,7 +256,7 @@ def test_strangers_other_versions_and_garbage_are_refused(
     for hello, code in [
         (channel.Hello("0.0.0", TOKEN), 76),
         (channel.Hello(hetsched.__version__, "x"), 77),
-        (channel.See("/etc/hostname", "x"), 77),
+        (channel.See(1, "/etc/hostname", "x"), 77),
         (channel.Beat(), 77),
     ]:
         with socket.create_connection(host.address, 20) as connection:

@@ -18,7 +18,8 @@ from pathlib import Path
 import msgspec
 
 from hetsched import paths
-from hetsched.cli.flags import ConfigName, Json
+from hetsched.cli.flags import Cluster, ConfigName, Insecure, Json
+from hetsched.cli.hosts import check_hosts
 from hetsched.cli.terminal import answer
 from hetsched.config import load, located
 from hetsched.errors import ConfigError, HetschedError, InternalError, Unavailable
@@ -43,7 +44,14 @@ class Finding(msgspec.Struct, frozen=True):
     code: int = 0
 
 
-def doctor(config: ConfigName = None, json: Json = False) -> int:
+def doctor(
+    config: ConfigName = None,
+    cluster: Cluster = None,
+    insecure: Insecure = False,
+    json: Json = False,
+) -> int:
+    if cluster is not None:
+        return check_hosts(cluster, insecure, json)
     checks = (versions, cores, memory, limits, folders, models, journal)
     findings = [finding for check in checks for finding in _run(check.__name__, check)]
     findings += _run("config", lambda: configuration(config))

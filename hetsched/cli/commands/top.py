@@ -9,13 +9,15 @@ import signal
 import sys
 import termios
 import tty
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console, ConsoleDimensions
 from rich.live import Live
 from rich.text import Text
 
+from hetsched.cli.flags import Cluster, Insecure
+from hetsched.cli.hosts import HostsScreen
 from hetsched.cli.jobs import event_detail, word
 from hetsched.cli.terminal import can_move_cursor
 from hetsched.client.control import Control
@@ -32,11 +34,33 @@ KEYS = "q quit"
 BAR = 10  # Characters of a bar
 
 
-def top() -> int:
+def top(cluster: Cluster = None, insecure: Insecure = False) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty() and can_move_cursor()):
         raise UsageError("top needs a terminal; elsewhere use: hetsched status --json")
+    if cluster is not None:
+        with HostsScreen(cluster, insecure) as hosts:
+            return _live(lambda height: _screen(hosts.lines(), "", height))
     daemon: Control | None = _connect()
     overview: DaemonOverview | None = None
+
+    def look(height: int) -> Text:
+        nonlocal daemon, overview
+        error = ""
+        try:
+            daemon = daemon or _connect()
+            overview = daemon.overview(MAX_WAITING)
+        except HetschedError as failure:
+            error = str(failure)
+            if daemon is not None:
+                daemon.close()
+            daemon = None
+        return screen(overview, error, height)
+
+    return _live(look)
+
+
+def _live(look: Callable[[int], Text]) -> int:
+    """Show what `look` returns for a height in lines, until q or Ctrl-C."""
     console = Console(markup=False, highlight=False, emoji=False)
     live = Live(console=console, screen=True, auto_refresh=False)
     for each in (signal.SIGTERM, signal.SIGHUP):
@@ -44,18 +68,9 @@ def top() -> int:
     try:
         with _single_keys() as keys, live:
             while True:
-                error = ""
-                try:
-                    daemon = daemon or _connect()
-                    overview = daemon.overview(MAX_WAITING)
-                except HetschedError as failure:
-                    error = str(failure)
-                    if daemon is not None:
-                        daemon.close()
-                    daemon = None
                 size = os.get_terminal_size(sys.stdout.fileno())  # whatever COLUMNS says
                 console.size = ConsoleDimensions(size.columns or 80, size.lines or 24)
-                live.update(screen(overview, error, console.height), refresh=True)
+                live.update(look(console.height), refresh=True)
                 readable, _, _ = select.select([keys], [], [], INTERVAL_SECONDS)
                 pressed = os.read(keys, 100) if readable else b"none"
                 if not pressed or b"q" in pressed:
@@ -94,6 +109,10 @@ def screen(overview: DaemonOverview | None, error: str, height: int) -> Text:
     lines = [Text("hetsched: waiting for the daemon", "bold")]
     if overview is not None:
         lines = [_title(overview), Text(), *_devices(overview), Text(), *_jobs(overview)]
+    return _screen(lines, error, height)
+
+
+def _screen(lines: Sequence[Text], error: str, height: int) -> Text:
     lines = [*lines, *[Text()] * height][: height - 1]
     footer = Text(clean(error), "red") if error else Text(KEYS, "dim")
     return Text("\n", no_wrap=True, overflow="crop").join([*lines, footer])
