@@ -167,6 +167,8 @@ class Session:
                 self._answer_later(message)
             case channel.Keep(epoch):
                 self._kept[epoch] = self._arriving
+            case channel.Part() if self._host.is_ending:
+                raise errors.TryAgain("the host is stopping")
             case channel.Part():
                 self._pool.submit(self._compute, message, self._arriving)
             case channel.Forget(epoch):

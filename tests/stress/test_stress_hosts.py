@@ -16,6 +16,7 @@ import pytest
 
 import hetsched
 
+dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
 pytestmark = [pytest.mark.stress, pytest.mark.filterwarnings("ignore")]  # of distributed's own
 FAULTS = 50 * int(os.environ.get("HETSCHED_STRESS", "1"))
@@ -80,7 +81,9 @@ def test_results_are_right_whatever_becomes_of_hosts_and_workers(
     rng = np.random.default_rng(0)
     planes = rng.standard_normal((120, 64, 64)) + 1j
     table, spectra = rng.random((2000, 500)), np.fft.fft2(planes)
+    patient = {"distributed.deploy.lost-worker-timeout": "1 hour"}  # or it gives up what is killed
     with (
+        dask.config.set(patient),
         distributed.LocalCluster(
             n_workers=3, threads_per_worker=1, dashboard_address=None
         ) as cluster,
