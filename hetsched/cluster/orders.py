@@ -94,6 +94,14 @@ class Saved(msgspec.Struct, frozen=True, tag=True):
     error: str = ""
 
 
+class Unreadable(msgspec.Struct, frozen=True, tag=True):
+    """The host can't read what it has of the checkpoint that a cut is to begin with."""
+
+    epoch: int
+    generation: int
+    reason: str
+
+
 class Unreachable(msgspec.Struct, frozen=True, tag=True):
     """The host can't reach another one that is to have cells from it."""
 
@@ -110,4 +118,4 @@ class Collected(msgspec.Struct, frozen=True, tag=True):
     generation: int
 
 
-Notice = Opened | Ready | Swept | Saved | Unreachable | Collected
+Notice = Opened | Ready | Swept | Saved | Unreadable | Unreachable | Collected

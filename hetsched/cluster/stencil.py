@@ -39,6 +39,7 @@ from hetsched.cluster.orders import (
     Saving,
     Swept,
     Unreachable,
+    Unreadable,
 )
 from hetsched.cluster.regions import Box, Held, Shape, covers, rectangles
 from hetsched.cluster.tree import Tree, quotas
@@ -327,6 +328,10 @@ class StencilCoordinator:
                         self._saving, self._saved_at = None, self._hosts.now()
             case Unreachable(host=other, reason=reason) if is_present and other in self._members:
                 self._hosts.drop(other, f"{host} can't reach it: {reason}")
+            case Unreadable(reason=reason) if is_present:
+                self.outcome.warnings.append(f"{host}: {reason}")
+                self._checkpoint = None
+                self._go_back()
             case Collected() if is_present:
                 member.is_collected = True
 

@@ -16,7 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,10 @@ log = logging.getLogger(__name__)
 
 
 Parcels = dict[tuple[int, str], list[Transfer]]
+
+
+class _Unreadable(Exception):
+    """A checkpoint is gone or damaged."""
 
 
 class _Outdated(Exception):
@@ -74,7 +78,8 @@ def layouts(arrays: Mapping[str, np.ndarray] | Iterable[tuple[str, np.ndarray]])
 class GridRun:
     """One job's part on this host, in a thread of its own between `start` and `close`.
 
-    `tell` sends a message to the coordinator, `reach` connects to another host.
+    `tell` sends a message to the coordinator, `reach` connects to another host, `is_running` says
+    whether a job is on this host.
     """
 
     def __init__(
@@ -83,8 +88,10 @@ class GridRun:
         submitter: JobSubmitter,
         tell: Callable[..., None],
         reach: Callable[[str, tuple[str, int, str], channel.Receiver], Channel],
+        is_running: Callable[[str], bool],
     ) -> None:
         self._job, self._submitter, self._tell, self._reach = opening, submitter, tell, reach
+        self._is_running = is_running
         self._folder = paths.state_dir() / "cluster" / opening.key
         self._orders: deque[orders.Order] = deque()
         self._changed = threading.Condition()
@@ -136,14 +143,17 @@ class GridRun:
         for job in list(self._running):
             job.cancel()
         self._writer.shutdown(wait=False, cancel_futures=True)
+        if not keeps:  # before another job looks for what there is
+            self._drop(lambda job, order: job == self._job.job)
 
         def end() -> None:
             if self._thread.ident is not None:
                 self._thread.join()
             for peer in self._peers.values():
                 peer.close()
+            self._writer.shutdown()
             if not keeps:
-                shutil.rmtree(self._folder, ignore_errors=True)
+                self._drop(lambda job, order: job == self._job.job)
 
         threading.Thread(target=end, daemon=True).start()
 
@@ -166,8 +176,10 @@ class GridRun:
                         self._advance(order)
                     case orders.Collect():
                         self._collect()
-            except (_Outdated, CancelledError):
+            except _Outdated:
                 continue
+            except _Unreadable as error:
+                self._tell(orders.Unreadable(self._job.epoch, order.generation, str(error)))
             except BaseException as error:
                 if self._is_closed or order.generation < self._newest:
                     continue
@@ -428,26 +440,34 @@ class GridRun:
                 for key in self._job.state:
                     rectangle.arrays[key] = arrays[key]
         except (OSError, ValueError, KeyError) as error:
-            raise errors.DataError(f"{path}: isn't a usable checkpoint: {error}") from None
+            raise _Unreadable(f"{path}: isn't a usable checkpoint: {error}") from None
         return rectangle
 
     def _path(self, name: str, box: Box) -> Path:
         return self._folder / f"{name}-{'-'.join(map(str, box))}.npz"
 
     def _drop_before(self, keep: str) -> None:
-        """Remove checkpoints of this job that are older than `keep`, and those of others."""
+        """Remove checkpoints older than `keep`, and those of jobs that have ended."""
+        kept, of_kept = _order_of(keep)
+        self._drop(
+            lambda job, order: order < of_kept if job == kept else not self._is_running(job)
+        )
+
+    def _drop(self, is_useless: Callable[[str, tuple[int, int]], bool]) -> None:
         for name, path, _ in self._found():
-            job, generation, iteration = name.rsplit("-", 2)
-            kept = keep.rsplit("-", 2)
-            if job != kept[0] or (int(generation), int(iteration)) < (int(kept[1]), int(kept[2])):
-                path.unlink(missing_ok=True)
+            if is_useless(*_order_of(name)):
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._folder.rmdir()  # if it's empty
 
     def _found(self) -> Iterable[tuple[str, Path, Box]]:
         """Yield the name, path and box of each file of a checkpoint."""
         with contextlib.suppress(OSError):
             for path in sorted(self._folder.glob("*.npz")):
                 name, *box = path.stem.rsplit("-", 4)
-                with contextlib.suppress(ValueError):
+                with contextlib.suppress(ValueError, TypeError):
+                    _order_of(name)
                     yield name, path, Box(*map(int, box))
 
     def _savings(self) -> tuple[orders.Saving, ...]:
@@ -464,6 +484,12 @@ class GridRun:
             orders.Saving(name, int(name.rsplit("-", 1)[1]), tuple(each))
             for name, each in boxes.items()
         )
+
+
+def _order_of(name: str) -> tuple[str, tuple[int, int]]:
+    """Return the job of a checkpoint, and which came later in it."""
+    job, generation, iteration = name.rsplit("-", 2)
+    return job, (int(generation), int(iteration))
 
 
 class _Peer:
@@ -490,6 +516,9 @@ class Runs:
 
     def __getitem__(self, job: str) -> GridRun | None:
         return self._runs.get(job)
+
+    def __contains__(self, job: str) -> bool:
+        return job in self._runs
 
     def add(self, job: str, run: GridRun) -> None:
         self._runs[job] = run

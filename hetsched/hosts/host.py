@@ -195,7 +195,13 @@ class Session:
             there.start()
             return there
 
-        run = GridRun(message, self._host.jobs, self._channel.send, reach)
+        run = GridRun(
+            message,
+            self._host.jobs,
+            self._channel.send,
+            reach,
+            self._host.grids.__contains__,
+        )
         self._grids[message.epoch] = message.job
         self._host.grids.add(message.job, run)
         run.start()
