@@ -289,6 +289,8 @@ class StencilCoordinator:
     # ---- membership
 
     def _welcome(self, host: str) -> None:
+        if host in self._members:  # it came as the job began
+            return
         self._members[host] = _Host(self._hosts.now())
         self._hosts.open(host)
 

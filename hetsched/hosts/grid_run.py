@@ -523,7 +523,8 @@ class Runs:
     def add(self, job: str, run: GridRun) -> None:
         self._runs[job] = run
 
-    def close(self, job: str, *, keeps: bool) -> None:
-        run = self._runs.pop(job, None)
-        if run is not None:
-            run.close(keeps=keeps)
+    def close(self, job: str, run: GridRun, *, keeps: bool) -> None:
+        """End a run; another one of the job, of a coordinator that has come back, goes on."""
+        if self._runs.get(job) is run:
+            del self._runs[job]
+        run.close(keeps=keeps)

@@ -134,8 +134,8 @@ class Session:
     def __init__(self, connection: socket.socket, patience: float, host: Host) -> None:
         self._host, self._patience = host, patience
         self._cells: list[np.ndarray] = []
-        self._grids: dict[int, str] = {}
-        """Epoch -> job on a grid."""
+        self._grids: dict[int, tuple[str, GridRun]] = {}
+        """Epoch -> job on a grid, and this host's part of it."""
         self._arriving: dict[str, np.ndarray] = {}
         self._kept: dict[int, dict[str, np.ndarray]] = {}
         self._running: list[tuple[int, Callable[[], object]]] = []
@@ -176,15 +176,15 @@ class Session:
             case Open():
                 self._open(message)
             case Close(epoch, keeps):
-                self._host.grids.close(self._grids.pop(epoch, ""), keeps=keeps)
+                if epoch in self._grids:
+                    self._host.grids.close(*self._grids.pop(epoch), keeps=keeps)
             case Cells(job) | Copy(job):
                 run = self._host.grids[job]
                 if run is not None:  # else the job has ended
                     run.take(message, self._cells)
             case orders.Cut() | orders.Advance() | orders.Collect():
-                run = self._host.grids[self._grids.get(message.epoch, "")]
-                if run is not None:
-                    run.order(message)
+                if message.epoch in self._grids:
+                    self._grids[message.epoch][1].order(message)
 
     def _open(self, message: Open) -> None:
         def reach(host: str, place: tuple[str, int, str], receiver: channel.Receiver) -> Channel:
@@ -202,15 +202,15 @@ class Session:
             reach,
             self._host.grids.__contains__,
         )
-        self._grids[message.epoch] = message.job
+        self._grids[message.epoch] = message.job, run
         self._host.grids.add(message.job, run)
         run.start()
 
     def lost(self, reason: str) -> None:
         log.info("a coordinator has gone: %s", reason)
         self._forget(1 << 62)
-        for job in self._grids.values():
-            self._host.grids.close(job, keeps=True)
+        for job, run in self._grids.values():
+            self._host.grids.close(job, run, keeps=True)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _answer_later(self, question: channel.See | channel.Measure) -> None:
