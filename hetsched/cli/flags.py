@@ -104,6 +104,12 @@ def integers(minimum: int, maximum: int) -> Callable[[str], int]:
     return read
 
 
+def numbers(minimum: int = 0) -> Callable[[str], tuple[int, ...]]:
+    """Return a reader of "1,2" or "500x4x4"."""
+    number = integers(minimum, NUMBER_LIMIT - 1)
+    return lambda text: tuple(map(number, text.split("," if "," in text else "x")))
+
+
 def choice(names: Sequence[str]) -> Callable[[str], str]:
     """Return a reader of one of `names`."""
 

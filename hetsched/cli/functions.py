@@ -41,18 +41,14 @@ def keyword(text: str) -> tuple[str, Any]:
         return name, flags.text(value)
 
 
-def numbers(text: str) -> tuple[int, ...]:
-    """Read "1,2" or "500x4x4". Raises UsageError."""
-    return tuple(map(flags.integers(0, 2**62), text.replace("x", ",").split(",")))
-
-
 ARGUMENTS = (
     Flag("function", "MODULE:NAME", "The function; the present folder is searched, too."),
     Flag("input", "FILE", "Its arguments, in their order: .npy, .zarr, .h5:dataset, .tif or"
          " raw:DTYPE:SHAPE[:OFFSET]. Repeatable.", flags.path, is_repeated=True),
     Flag("arg", "NAME=VALUE", "Its keyword arguments: Python literals or text. Repeatable.",
          keyword, is_repeated=True),
-    Flag("broadcast", "N,N", "Positions of the inputs that each block gets whole.", numbers),
+    Flag("broadcast", "N,N", "Positions of the inputs that each block gets whole.",
+         flags.numbers()),
 )  # fmt: skip
 BLOCKS = (
     Flag("overlap", "N", "Units by which blocks overlap on either side.",
@@ -61,7 +57,7 @@ BLOCKS = (
     Flag("dtype", "DTYPE", "Of the results; default: as the function returns them."),
 )  # fmt: skip
 AXIS = Flag("axis", "N", "Axis of the units. [default: 0]", flags.integers(-64, 63))
-SHAPE = Flag("shape", "NxN", "Of the result, if it is to be checked.", numbers)
+SHAPE = Flag("shape", "NxN", "Of the result, if it is to be checked.", flags.numbers())
 COMBINE = Flag("combine", "MODULE:NAME", "Function of two results, as numpy:add.")
 OUTPUT = Flag("output", "FILE", "Save the result: .npy, .zarr, .h5:dataset, .tif or .raw."
               " Repeatable.", flags.path, is_repeated=True)  # fmt: skip

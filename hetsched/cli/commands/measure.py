@@ -22,7 +22,7 @@ from hetsched import paths
 from hetsched import workload as workloads
 from hetsched.cli import interrupts
 from hetsched.cli.commands.models import knot_record, percent
-from hetsched.cli.flags import ConfigName, Json, integers, option
+from hetsched.cli.flags import ConfigName, Json, integers, numbers, option
 from hetsched.cli.jobs import error_of
 from hetsched.cli.progress import JobNotes, stop, watch_until
 from hetsched.cli.terminal import answer, note
@@ -45,15 +45,6 @@ MIN_REPEATS = 3  # Minimum repeats of a size before its interval counts
 # ---- the command
 
 
-def sizes_of(text: str) -> list[int]:
-    """Read "4,8,16". Raises UsageError."""
-    words = [word.strip() for word in text.split(",")]
-    for word in words:
-        if not re.fullmatch(r"0*[1-9]\d{0,17}", word, re.ASCII):
-            raise UsageError(f"{word!r} isn't a number of units; example: --sizes 4,8,16")
-    return list(map(int, words))
-
-
 def fraction(text: str) -> float:
     """Read "2.5%" or "0.025" as 0.025. Raises UsageError."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*", text, re.ASCII)
@@ -71,7 +62,7 @@ def measure(
     spec: JobSpec,
     sizes: Annotated[
         list[Any] | None,
-        option("N,N,...", "Units per device. [default: load, load/2, ...]", sizes_of),
+        option("N,N,...", "Units per device. [default: load, load/2, ...]", numbers(1)),
     ] = None,
     until: Annotated[
         float, option("P%", "Half-width of each confidence interval.", fraction, shown="2.5%")
