@@ -46,6 +46,12 @@ def blur_rows(source: str, target: str, sigma: float, block_info: Any) -> np.nda
     return np.zeros(end - first, np.int8)
 
 
+def wait(block: np.ndarray, seconds: float) -> np.ndarray:
+    """Take so long for each row."""
+    time.sleep(seconds * len(block))
+    return block
+
+
 def in_memory(client: Any, x: np.ndarray, sigma: float) -> tuple[Run, Callable[[int], Run]]:
     def dasks(chunks: int) -> Run:
         array = dask.array.from_array(x, chunks=(-(-len(x) // chunks), *x.shape[1:]))
@@ -119,12 +125,34 @@ def compare(
     print(f"| {name} | {mine:.3f} | {dask_s:.3f} | {chunks} | {speed} |", flush=True)
 
 
+def control(count: int) -> None:
+    """Print the processor time of the client during a job of half a minute."""
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+        cluster.scale(count)
+        with hetsched.Client(cluster=cluster.scheduler_address) as client:
+            client.wait_for_hosts(count, timeout=300)
+            rows = np.zeros((count * 6000, 8), np.float32)
+            for name, run in (
+                ("idle", lambda: time.sleep(30)),
+                ("a job", lambda: client.map("benchmarks.hosts:wait", rows, seconds=0.01)),
+            ):
+                began, used = time.perf_counter(), time.process_time()
+                run()
+                wall = time.perf_counter() - began
+                share = (time.process_time() - used) / wall
+                print(f"{count} hosts, {name} of {wall:.1f} s: {share:.2%} of a core", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.hosts")
     parser.add_argument("--images", type=int, default=240, help="512x512 float32 [%(default)s]")
     parser.add_argument("--sigma", type=float, default=4.0, help="of the filter [%(default)s]")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--control", type=int, metavar="HOSTS")
     given = parser.parse_args()
+    if given.control:
+        control(given.control)
+        return
     x = np.random.default_rng(0).random((given.images, 512, 512), np.float32)
     expected = blur(x, given.sigma)
     print(COLUMNS)

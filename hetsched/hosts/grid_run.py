@@ -90,6 +90,7 @@ class GridRun:
         reach: Callable[[str, tuple[str, int, str], channel.Receiver], Channel],
         is_running: Callable[[str], bool],
     ) -> None:
+        self.workload = opening.workload
         self._job, self._submitter, self._tell, self._reach = opening, submitter, tell, reach
         self._is_running = is_running
         self._folder = paths.state_dir() / "cluster" / opening.key
@@ -519,6 +520,9 @@ class Runs:
 
     def __contains__(self, job: str) -> bool:
         return job in self._runs
+
+    def workloads(self) -> list[str]:
+        return [run.workload for run in list(self._runs.values())]
 
     def add(self, job: str, run: GridRun) -> None:
         self._runs[job] = run

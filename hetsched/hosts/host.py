@@ -124,7 +124,7 @@ class Host:
 
     def status(self, number: int) -> channel.Status:
         with self._lock:
-            doing = tuple(dict.fromkeys(self._doing))
+            doing = tuple(dict.fromkeys([*self._doing, *self.grids.workloads()]))
             return channel.Status(number, doing, self._units, self._busy, os.getloadavg()[0])
 
 
@@ -373,15 +373,23 @@ def _connections(listener: socket.socket) -> Iterator[socket.socket]:
             time.sleep(RETRY)
 
 
+def _tell_worker(line: str) -> None:
+    with contextlib.suppress(BrokenPipeError):  # it has gone meanwhile
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+
+
 def main() -> int:
     """Serve until standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker, and ends this, too
     settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=Settings)
-    host = Host(settings)
-    listener = socket.create_server((settings.interface, 0), backlog=16)
-    with contextlib.suppress(BrokenPipeError):  # the worker has gone meanwhile
-        sys.stdout.write(f"{listener.getsockname()[1]}\n")
-        sys.stdout.flush()
+    try:
+        host = Host(settings)
+        listener = socket.create_server((settings.interface, 0), backlog=16)
+    except (errors.HetschedError, OSError) as error:
+        _tell_worker(" ".join(str(error).split()))
+        return errors.to_record(error).code
+    _tell_worker(str(listener.getsockname()[1]))
     greeters = ThreadPoolExecutor(GREETERS, "hetsched-greeter")
     for connection in _connections(listener):
         greeters.submit(host.accept, connection)

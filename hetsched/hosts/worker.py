@@ -49,13 +49,16 @@ def _start(settings: Settings) -> tuple[int, subprocess.Popen[bytes]]:
     assert child.stdout is not None
     late = threading.Timer(START, child.kill)
     late.start()
+    line = b""
     try:
         child.stdin.write(msgspec.json.encode(settings) + b"\n")
         child.stdin.flush()
-        return int(child.stdout.readline()), child
+        line = child.stdout.readline()
+        return int(line), child
     except (OSError, ValueError):
         child.kill()
-        raise RuntimeError("hetsched's host process hasn't started: see its log") from None
+        reason = line.decode(errors="replace").strip() or "see its log"
+        raise RuntimeError(f"hetsched's host process hasn't started: {reason}") from None
     finally:
         late.cancel()
 
