@@ -11,13 +11,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from served import CORES, HETSCHED, Place, serving
-from service_manager import NotifySocket, listening, notify_socket, passing
 
 import hetsched
 from hetsched.cli.commands.service import unit_texts
@@ -35,20 +34,45 @@ def place() -> Iterator[Place]:
         yield place
 
 
+PASS_DESCRIPTORS = """
+import fcntl, os, sys
+high = [fcntl.fcntl(int(fd), fcntl.F_DUPFD, 100) for fd in sys.argv[1].split(",")]
+for number, fd in enumerate(high, 3):
+    os.dup2(fd, number, inheritable=True)
+names = ":".join(["hetsched.socket"] * len(high))
+os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(len(high))}
+os.environ["LISTEN_FDNAMES"] = names
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+"""Runs a command with descriptors, as systemd does."""
+
+
+def listening(path: Path, kind: int) -> socket.socket:
+    """A socket of a socket unit."""
+    sock = socket.socket(socket.AF_UNIX, kind)
+    sock.bind(str(path))
+    sock.listen(16)
+    return sock
+
+
 @contextlib.contextmanager
-def activated(place: Place, sockets: list[socket.socket]) -> Iterator[NotifySocket]:
-    """A daemon that systemd has started because a client connected to one of `sockets`."""
-    descriptors = {sock.fileno(): "hetsched.socket" for sock in sockets}
-    command = passing(descriptors, [HETSCHED, "serve"])
-    with notify_socket(place.folder) as notified:
-        more = {"NOTIFY_SOCKET": notified.address, "WATCHDOG_USEC": "100000"}
-        process = subprocess.Popen(command, env=place.environment | more, pass_fds=[*descriptors])
+def activated(place: Place, sockets: list[socket.socket]) -> Iterator[Callable[[], list[str]]]:
+    """A daemon that systemd has started for a client; yields what waits for its next news."""
+    fds = [sock.fileno() for sock in sockets]
+    passed = [sys.executable, "-c", PASS_DESCRIPTORS, ",".join(map(str, fds))]
+    path = place.folder / "notify.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as news:
+        news.bind(str(path))
+        news.settimeout(WAIT)
+        more = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "100000"}
+        command, environment = [*passed, HETSCHED, "serve"], place.environment | more
+        process = subprocess.Popen(command, env=environment, pass_fds=fds)
         try:
-            yield notified
+            yield lambda: news.recv(4096).decode().split("\n")
         finally:
             process.terminate()
             assert process.wait(WAIT) == 0
-    (place.folder / "notify.sock").unlink()
+    path.unlink()
 
 
 @pytest.mark.skipif(
@@ -79,11 +103,12 @@ def test_passed_sockets_outlive_a_daemon_that_notifies_its_manager(place: Place)
     ]
     inodes = {path.name: path.stat().st_ino for path in run.glob("*.sock")}
     for _ in range(2):
-        with activated(place, sockets) as notified, hetsched.Client(run) as client:
+        with activated(place, sockets) as news, hetsched.Client(run) as client:
             assert client.ping().pid
-            for line in ("READY=1", "WATCHDOG=1", "WATCHDOG=1"):
-                notified.until(line)
-        assert f"STATUS=listening in {run}" in notified.lines
+            said: list[str] = []
+            while "READY=1" not in said or said.count("WATCHDOG=1") < 2:
+                said += news()
+        assert f"STATUS=listening in {run}" in said
 
     assert {path.name: path.stat().st_ino for path in run.glob("*.sock")} == inodes
     for sock in sockets:

@@ -9,9 +9,9 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-import hanging_workload
 import numpy as np
 import pytest
+from device_toys import Affine
 from virtual_machine import VIRTUAL
 
 import hetsched
@@ -26,15 +26,28 @@ from hetsched.store.output_files import PreparedOutput
 PATIENT = parse(VIRTUAL, "test")
 IMPATIENT = parse(VIRTUAL + '\n[deadlines]\ndisk = "0.5s"\n', "test")
 QUICK_STEPS = parse(VIRTUAL + '\n[deadlines]\nstep = "2s"\n', "test")
-INFER, VARIANTS = "hanging_workload:HangingInfer", "hanging_workload:HangingVariants"
+BEGUN, RELEASED = threading.Event(), threading.Event()
+
+
+def hang() -> None:
+    BEGUN.set()
+    RELEASED.wait()
+
+
+class Hanging(Affine):
+    """Hangs when a job is checked, in the engine's process."""
+
+    def infer(self, explicit: Any, arrays: Any) -> Any:
+        hang()
+        return super().infer(explicit, arrays)
 
 
 @pytest.fixture(autouse=True)
 def released() -> Iterator[None]:
-    hanging_workload.BEGUN.clear()
-    hanging_workload.RELEASED.clear()
+    BEGUN.clear()
+    RELEASED.clear()
     yield
-    hanging_workload.RELEASED.set()
+    RELEASED.set()
 
 
 def in_background(function: Any) -> Future[Any]:
@@ -66,7 +79,7 @@ def test_a_job_whose_file_hangs_at_its_turn_fails_and_the_next_runs(
     with hetsched.Local(IMPATIENT, learn=False) as local:
         assert works(local)
         job = local.submit("fft", tmp_path / "x.npy", hold=True)
-        monkeypatch.setattr(input_files, "open_regular", lambda *args: hanging_workload.hang())
+        monkeypatch.setattr(input_files, "open_regular", lambda *args: hang())
         local.release(job.id)
         with pytest.raises(TryAgain, match=r"opening .*x.npy hasn't returned"):
             job.result(60)
@@ -80,17 +93,17 @@ def test_a_job_whose_result_may_still_appear_says_so(
     named = threading.Event()
 
     def name_late(output: PreparedOutput) -> None:
-        hanging_workload.hang()
+        hang()
         name(output)
         named.set()
 
     monkeypatch.setattr(PreparedOutput, "_name", name_late)
     with hetsched.Local(QUICK_STEPS, learn=False) as local:
-        job = local.submit("fft", batch="4x8x8", out=path)
+        job = local.submit("toys:Toy", units=4, out=path)  # whose kernels are prepared at once
         with pytest.raises(IOFailure, match=r"y.npy hasn't returned .* may still appear there"):
             job.result(60)
         assert not path.exists()
-        hanging_workload.RELEASED.set()
+        RELEASED.set()
         assert named.wait(60)
         assert path.exists()
 
@@ -102,19 +115,19 @@ def test_a_job_that_is_open_waits_for_the_one_that_overtook_it(
     overtaking: list[Any] = []
 
     def open_slow(path: str, expected: str) -> int:
-        hanging_workload.hang()
+        hang()
         return open_regular(path, expected)
 
     def on_state(state: JobState) -> None:
         if isinstance(state, Running):
-            hanging_workload.RELEASED.set()
+            RELEASED.set()
 
     with hetsched.Local(PATIENT, learn=False) as local:
         monkeypatch.setattr(scheduler, "SLOW_OPENING_SECONDS", 0.01)
         slow = local.submit("fft", tmp_path / "x.npy", hold=True)
         monkeypatch.setattr(input_files, "open_regular", open_slow)
         local.release(slow.id)
-        assert hanging_workload.BEGUN.wait(60)
+        assert BEGUN.wait(60)
         overtaking += [local.submit("fft", batch="64x32x32", follow=on_state) for _ in range(5)]
         assert slow.result(60).shape == (4, 8, 8)
         assert [job.result(60).shape for job in overtaking] == [(64, 32, 32)] * 5
@@ -122,10 +135,10 @@ def test_a_job_that_is_open_waits_for_the_one_that_overtook_it(
 
 def test_submissions_in_progress_are_answered_when_the_engine_stops() -> None:
     local = hetsched.Local(PATIENT, learn=False)
-    slow = in_background(lambda: local.submit(INFER))
-    assert hanging_workload.BEGUN.wait(60)
+    slow = in_background(lambda: local.submit(f"{__name__}:Hanging"))
+    assert BEGUN.wait(60)
     closing = in_background(local.close)
     with pytest.raises(TryAgain, match="stopping"):
         slow.result(60)
-    hanging_workload.RELEASED.set()
+    RELEASED.set()
     closing.result(60)

@@ -17,7 +17,7 @@ from hetsched.models import DeviceModel
 from hetsched.models.history import History
 from hetsched.models.races import MAX_RACES, Race
 from hetsched.models.samples import Sample
-from hetsched.store import database, model_records
+from hetsched.store import database
 from hetsched.store.model_records import (
     SCHEMA,
     Export,
@@ -95,30 +95,6 @@ def test_processes_that_learn_concurrently_lose_nothing(tmp_path: Path) -> None:
     store = ModelStore(path)
     assert len(store.keys()) == 76
     assert store.runs(KEY) == 75
-
-
-def test_what_was_learnt_survives_a_file_that_could_not_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "models.db"
-    store = ModelStore(path)
-    for _ in range(10):
-        observe(store, KEY, [total(10, 1.0)], 1.0)
-
-    def full(*arguments: object) -> None:
-        raise apsw.FullError("database or disk is full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(model_records, "used_bytes", full)  # before the commit
-        for _ in range(5):
-            observe(store, KEY, [total(10, 2.0)], 1.0)
-    believed = model_of(store).time(10)
-    assert believed > 1.5
-
-    observe(store, KEY, [total(10, 2.0)], 1.0)
-    assert model_of(store).time(10) > 1.5
-    store.close()
-    assert model_of(ModelStore(path)).time(10) > 1.5
 
 
 def file(folder: Path) -> Path:
@@ -295,24 +271,13 @@ def add(store: ModelStore, *races: Race) -> None:
         observe(store, KEY, SAMPLES, 1.0)
 
 
-def test_races_outlive_the_process(tmp_path: Path) -> None:
-    first = ModelStore(tmp_path / "models.db")
-    add(first, race(1), race(4))
-    first.close()
-
-    record = ModelStore(tmp_path / "models.db").races(KEY.race_key)
-
-    assert record.races == (race(1), race(4))
-
-
 def test_the_file_keeps_a_few_races_of_each_key(tmp_path: Path) -> None:
     store = ModelStore(tmp_path / "models.db")
-    add(store, *map(race, range(MAX_RACES + 4)))
+    races = [race(number) for number in range(MAX_RACES + 4)]
+    add(store, *races)
     store.close()
 
-    races = ModelStore(tmp_path / "models.db").races(KEY.race_key).races
-
-    assert [found.number for found in races] == list(range(4, MAX_RACES + 4))
+    assert ModelStore(tmp_path / "models.db").races(KEY.race_key).races == tuple(races[4:])
 
 
 def test_an_import_brings_the_races_of_an_export_once(tmp_path: Path) -> None:

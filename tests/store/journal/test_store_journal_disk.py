@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +25,6 @@ from tests.store.journal.journal_jobs import (
     CallQueue,
     accepted,
     done,
-    open_journal,
     write_and_wait,
 )
 
@@ -84,21 +82,6 @@ def test_a_fault_is_reported_and_later_writes_work(
     assert all("/journal.db: " in str(outcome) for outcome in outcomes)
     assert journal.close(PATIENCE)
     assert numbers_in(vfs) == [1, 4]
-
-
-def test_a_file_size_limit_is_a_full_disk(tmp_path: Path, calls: CallQueue) -> None:
-    journal = open_journal(tmp_path / "journal.db", calls)
-    assert write_and_wait(journal, calls, [accepted(1)]) is None
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
-    try:
-        refused = write_and_wait(journal, calls, [accepted(2)])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-    assert isinstance(refused, CantCreate) and "make room" in str(refused)
-    assert write_and_wait(journal, calls, [accepted(3)]) is None
-    assert journal.close(PATIENCE)
 
 
 def test_what_nobody_waits_for_is_written_when_that_is_possible_again(
@@ -201,20 +184,6 @@ def test_those_who_wait_for_a_hung_disk_are_answered_and_their_jobs_deleted(
     assert write_and_wait(journal, calls, [accepted(4)]) is None
     assert journal.close(PATIENCE)
     assert sorted(numbers_in(vfs)) == [1, 4]
-
-
-def hung(journal: Journal, disk: MemoryDisk) -> HungDisk:
-    """Return once the journal waits for the disk, to write an ended job."""
-    disk.fault = hang = HungDisk()
-    journal.write([ended(1)], urgent=True)
-    assert hang.hung.wait(PATIENCE)
-    return hang
-
-
-def ended(number: int) -> JournaledJob:
-    """Return a volatile job, which is written when it has ended."""
-    end = done(number)
-    return replace(accepted(number, durable=False), state=end.state, ended_at=end.ended_at)
 
 
 def test_history_is_bounded_in_jobs_age_and_bytes(vfs: str) -> None:
