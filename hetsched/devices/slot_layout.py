@@ -1,29 +1,25 @@
-"""Layout of a chunk's arrays in its slot of device memory, and slots in host memory.
+"""Layout of a chunk's arrays in its slot of device memory, and buffers in host memory.
 
 The arrays are packed in order of decreasing element size, so that each is aligned to its elements
-and a slot takes no more than `MemoryDemand.data`. In a larger slot, they start at multiples of the
-alignment that the device prefers. Cores with buffered chunks have their slots in host memory.
+and a slot takes no more than `MemoryDemand.data`. In a larger slot, they start at multiples of
+`ALIGNMENT`.
 """
 
 from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from hetsched.device import Slot
-from hetsched.devices.base import DeviceOutOfMemory
 from hetsched.memory import MemoryDemand
 from hetsched.plans.slots import slot_bytes
 from hetsched.workload import ArraySpec
 
-CACHE_LINE = 64
-"""Alignment preferred by SIMD code, bytes."""
-
-Views = dict[str, np.ndarray]
+ALIGNMENT = 256
+"""Of arrays in device memory, bytes: the widest loads of cuFFT and cuBLAS need less."""
 
 
 def unit_bytes(spec: ArraySpec) -> int:
@@ -62,15 +58,12 @@ class SlotLayout:
         Array name -> its buffer.
     unit_sizes : tuple of int, bytes
         Bytes of one unit in each buffer.
-    alignment : int, bytes
-        Alignment of the buffers if the slot has room for it.
     """
 
     inputs: Mapping[str, Buffer]
     outputs: Mapping[str, Buffer]
     unit_sizes: tuple[int, ...]
     demand: MemoryDemand
-    alignment: int
 
     def nbytes(self, units: int) -> int:
         """Return the bytes of a slot of `units`: the demand, or more if the arrays need more."""
@@ -78,7 +71,7 @@ class SlotLayout:
 
     def offsets(self, units: int) -> list[int]:
         """Return the start of each buffer of a chunk of `units`, bytes from the slot's start."""
-        offsets, end = self._pack(units, self.alignment)
+        offsets, end = self._pack(units, ALIGNMENT)
         return offsets if end <= self.nbytes(units) else self._pack(units, 1)[0]
 
     def _pack(self, units: int, alignment: int) -> tuple[list[int], int]:
@@ -92,10 +85,7 @@ class SlotLayout:
 
 
 def slot_layout(
-    arrays: Sequence[ArraySpec],
-    in_place: Mapping[str, str],
-    demand: MemoryDemand,
-    alignment: int,
+    arrays: Sequence[ArraySpec], in_place: Mapping[str, str], demand: MemoryDemand
 ) -> SlotLayout:
     """Lay out the arrays of a chunk.
 
@@ -105,8 +95,6 @@ def slot_layout(
         Resident ones are left out. An inout array has two buffers unless it is computed in place.
     in_place : mapping
         Output name -> name of the input whose buffer it reuses, if that has its size.
-    demand : MemoryDemand
-    alignment : int, bytes
     """
     split = [spec for spec in arrays if not spec.is_whole]
     size = {spec.name: unit_bytes(spec) for spec in split}
@@ -122,7 +110,7 @@ def slot_layout(
         if spec.is_output and spec.name in in_place:
             outputs[spec.name] = Buffer(spec, inputs[in_place[spec.name]].index)
     unit_sizes = tuple(unit_bytes(spec) for spec, _ in buffered)
-    return SlotLayout(inputs, outputs, unit_sizes, demand, alignment)
+    return SlotLayout(inputs, outputs, unit_sizes, demand)
 
 
 # ---- in host memory
@@ -134,37 +122,30 @@ def fresh_pages(nbytes: int) -> np.ndarray:
     return np.frombuffer(mmap.mmap(-1, nbytes, flags=flags), np.uint8)
 
 
-def touched_pages(memory: np.ndarray, nbytes: int) -> np.ndarray:
-    """Return `memory` if it has `nbytes`, else fresh pages, touched here, where it isn't timed."""
-    if memory.size >= nbytes:
+class HostBuffers:
+    """Memory of this process that chunks pass through, one buffer for each key; kept warm."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[Hashable, np.ndarray] = {}
+
+    @property
+    def nbytes(self) -> int:
+        return sum(memory.nbytes for memory in self._buffers.values())
+
+    def clear(self) -> None:
+        self._buffers.clear()
+
+    def array(self, key: Hashable, spec: ArraySpec, units: int) -> np.ndarray:
+        """Return memory for `units`. A new buffer is touched here: later, it would be timed."""
+        nbytes = unit_bytes(spec) * units
+        memory = self._buffers.get(key)
+        if memory is None or memory.nbytes < nbytes:
+            memory = None
+            self._buffers.pop(key, None)
+            memory = self._buffers[key] = self.allocate(nbytes)
+        return memory[:nbytes].view(spec.dtype).reshape(units, *spec.unit_shape)
+
+    def allocate(self, nbytes: int) -> np.ndarray:
+        memory = fresh_pages(nbytes)
+        memory.fill(0)
         return memory
-    fresh = fresh_pages(nbytes)
-    fresh.fill(0)
-    return fresh
-
-
-def slot_views(
-    layout: SlotLayout, memory: np.ndarray, slot: Slot, units: int
-) -> tuple[Views, Views]:
-    """Return the inputs and outputs of a chunk of `units` in `slot` of `memory` (bytes).
-
-    Raises
-    ------
-    DeviceOutOfMemory
-        The slot reaches past the end of the memory.
-    """
-    end = slot.offset + layout.nbytes(units)
-    if slot.offset < 0 or end > memory.size:
-        raise DeviceOutOfMemory(
-            f"slot {slot.index} of {units} units ends at byte {end} of device memory,"
-            f" which has {memory.size} bytes"
-        )
-    offsets = layout.offsets(units)
-
-    def view(buffer: Buffer) -> np.ndarray:
-        start = slot.offset + offsets[buffer.index]
-        raw = memory[start : start + buffer.nbytes(units)]
-        return raw.view(buffer.spec.dtype).reshape(buffer.shape(units))
-
-    inputs, outputs = layout.inputs.items(), layout.outputs.items()
-    return {name: view(b) for name, b in inputs}, {name: view(b) for name, b in outputs}

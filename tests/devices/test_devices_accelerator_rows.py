@@ -344,6 +344,7 @@ def test_results_are_the_same_wherever_rows_move(
 
 def test_only_rows_that_move_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(epochs, "MAX_REPEATED", 1e9)  # saved once, after the start
+    monkeypatch.setattr(epochs, "MAX_TIME", 1e-9)
     runtime, copied = CountingRuntime(seed=2), {}
     params = DiffusionParams(ROWS, COLUMNS, 8)
     with computing(params, runtime, devices="cpu,gpu,cpu", saves=True) as bench:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hetsched.devices.accelerator.pinned import Pins
 from hetsched.devices.accelerator.simulated import SimulatedRuntime
+from hetsched.devices.base import DeviceFault
 from hetsched.devices.slot_layout import slot_layout
 from hetsched.memory import MemoryDemand
 from hetsched.testing.toys import shared
@@ -28,14 +29,14 @@ SPECS = st.lists(
 )
 
 
-@given(parts=SPECS, count=st.integers(1, 50), alignment=st.sampled_from([64, 256]))
+@given(parts=SPECS, count=st.integers(1, 50))
 def test_arrays_of_a_slot_are_aligned_and_never_overlap(
-    parts: list[tuple[str, str, int]], count: int, alignment: int
+    parts: list[tuple[str, str, int]], count: int
 ) -> None:
     specs = [ArraySpec(f"a{i}", r, (n,), d) for i, (r, d, n) in enumerate(parts)]  # type: ignore[arg-type]
     need = sum(n * np.dtype(d).itemsize * (2 if r == "inout" else 1) for r, d, n in parts)
     demand = MemoryDemand(input_bytes=need, work_bytes=0, output_bytes=0)
-    layout = slot_layout(specs, {}, demand, alignment)
+    layout = slot_layout(specs, {}, demand)
 
     offsets = layout.offsets(count)
 
@@ -53,31 +54,32 @@ def test_an_output_in_place_has_the_buffer_of_an_input_of_its_size() -> None:
     x, y = ArraySpec("x", "split", (8,), "float32"), ArraySpec("y", "out", (8,), "int32")
     demand = MemoryDemand(input_bytes=32, work_bytes=0, output_bytes=0)
 
-    layout = slot_layout([x, y], {"y": "x"}, demand, 256)
+    layout = slot_layout([x, y], {"y": "x"}, demand)
 
     assert layout.outputs["y"].index == layout.inputs["x"].index
-    wide = slot_layout([x, ArraySpec("y", "out", (8,), "float64")], {"y": "x"}, demand, 256)
+    wide = slot_layout([x, ArraySpec("y", "out", (8,), "float64")], {"y": "x"}, demand)
     assert wide.outputs["y"].index != wide.inputs["x"].index
 
 
 def test_an_array_in_place_of_itself_has_one_buffer() -> None:
     demand = MemoryDemand(input_bytes=32, work_bytes=0, output_bytes=0)
 
-    layout = slot_layout([ArraySpec("c", "inout", (8,), "float32")], {"c": "c"}, demand, 256)
+    layout = slot_layout([ArraySpec("c", "inout", (8,), "float32")], {"c": "c"}, demand)
 
     assert layout.outputs["c"].index == layout.inputs["c"].index
 
 
 def test_the_least_recently_used_mapping_makes_room_and_kept_ones_stay() -> None:
     runtime = SimulatedRuntime()
-    pins, keep = Pins(runtime, 3 * PAGE, PAGE), set[int]()
+    pins = Pins(runtime, 3 * PAGE, PAGE)
     old, kept, new = (shared((n * PAGE,), "uint8") for n in (1, 1, 2))
-    pins.cover(old, set())
-    pins.cover(kept, keep)
+    pins.cover(old)
+    pins.begin_job()
+    pins.cover(kept)
 
-    assert pins.cover(new, keep) is not None
+    assert pins.cover(new) is not None
     assert set(runtime.pins) == {kept.ctypes.data, new.ctypes.data, new.ctypes.data + PAGE}
-    assert pins.cover(shared((2 * PAGE,), "uint8"), keep) is None
+    assert pins.cover(shared((2 * PAGE,), "uint8")) is None
     assert "quota" in pins.refused
 
 
@@ -88,7 +90,7 @@ def test_of_a_mapping_the_first_slices_are_pinned_within_the_quota_or_until_one_
             runtime.pins[array.ctypes.data + taken * PAGE] = PAGE
         pins = Pins(runtime, quota * PAGE, PAGE)
 
-        pinned = pins.cover(array[100:200], set())
+        pinned = pins.cover(array[100:200])
 
         assert pinned is not None
         assert (pinned.registered, pinned.is_whole) == (registered * PAGE, registered == 5)
@@ -98,17 +100,16 @@ def test_of_a_mapping_the_first_slices_are_pinned_within_the_quota_or_until_one_
         assert len(runtime.pins) == (taken is not None)
 
 
-def test_memory_that_can_not_be_unpinned_stays_mapped() -> None:
+def test_memory_that_can_not_be_unpinned_stays_mapped_until_the_process_ends() -> None:
     """Copies to it may still be going on."""
     runtime, mapping = SimulatedRuntime(), mmap.mmap(-1, 3 * PAGE)
     pins = Pins(runtime, 1 << 30, PAGE)
     array = np.frombuffer(mapping, np.uint8)
-    pins.cover(array, set())
+    pins.cover(array)
     del runtime.pins[array.ctypes.data + PAGE]
     del array
 
-    pins.clear()
-
-    assert (runtime.pins, pins.used) == ({}, 0)
+    with pytest.raises(DeviceFault, match="can't be unpinned"):
+        pins.clear()
     with pytest.raises(BufferError):
         mapping.close()

@@ -113,7 +113,7 @@ class Accelerator:
         with self._guard():
             self._drain()
             self._job = None
-            self._pins.sweep()
+            self._pins.begin_job()
             if job is not None:
                 self._job = self._preparer.prepare(job)
                 self._clock.set()

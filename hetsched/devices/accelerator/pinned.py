@@ -15,15 +15,17 @@ from __future__ import annotations
 import mmap
 import sys
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hetsched.devices.accelerator.runtime import Copy, Fault, Runtime
-from hetsched.devices.slot_layout import fresh_pages
+from hetsched.devices.base import DeviceFault
+from hetsched.devices.slot_layout import HostBuffers, fresh_pages
 from hetsched.machine_limits import machine_memory
+from hetsched.workload import ArraySpec
 
 SLICE_BYTES = 256 << 20
 """Bytes registered per call."""
@@ -100,7 +102,8 @@ class Pins:
         self.quota = quota
         self._slice_bytes = slice_bytes
         self._pinned: OrderedDict[int, Pinned] = OrderedDict()
-        self._leaked: list[Pinned] = []
+        self._in_use: set[int] = set()
+        """Addresses of mappings that the present job uses."""
         self.refused = ""
         """The reason why the last mapping could not be pinned, or not all of it."""
 
@@ -108,15 +111,15 @@ class Pins:
     def used(self) -> int:
         return sum(pinned.registered for pinned in self._pinned.values())
 
-    def cover(self, array: np.ndarray, keep: set[int], spare: int = 0) -> Pinned | None:
+    def begin_job(self) -> None:
+        """Let go of what earlier jobs have covered; unpin what nothing else uses."""
+        self._in_use.clear()
+        self.sweep()
+
+    def cover(self, array: np.ndarray, spare: int = 0) -> Pinned | None:
         """Register the mapping behind `array`, or as many slices as fit; None if none do.
 
-        Parameters
-        ----------
-        keep : set of int
-            Addresses of mappings that must stay pinned; this one is added.
-        spare : int, bytes
-            Of the quota, for other memory.
+        It stays pinned until the next job begins. `spare`: bytes of the quota for other memory.
         """
         mapping = mapping_of(array)
         if mapping is None:
@@ -125,11 +128,11 @@ class Pins:
         view = memoryview(mapping)
         address = np.frombuffer(view, np.uint8).ctypes.data
         pinned = self._pinned.get(address) or Pinned(view, address, self._slice_bytes)
+        self._in_use.add(address)
         if not pinned.is_whole:
-            self._register(pinned, keep | {address}, self.quota - spare)
+            self._register(pinned, self.quota - spare)
         if not pinned.registered:
             return None
-        keep.add(address)
         self._pinned[address] = pinned
         self._pinned.move_to_end(address)
         return pinned
@@ -143,7 +146,7 @@ class Pins:
                 start += host.nbytes
 
     def _slices(self, first: int, stop: int) -> list[np.ndarray]:
-        for pinned in (*self._pinned.values(), *self._leaked):
+        for pinned in self._pinned.values():
             if pinned.address <= first < pinned.address + pinned.nbytes:
                 return pinned.slices(first - pinned.address, stop - pinned.address)
         return []
@@ -158,9 +161,9 @@ class Pins:
         for address in list(self._pinned):
             self._drop(address)
 
-    def _register(self, pinned: Pinned, keep: set[int], limit: int) -> None:
+    def _register(self, pinned: Pinned, limit: int) -> None:
         """Register further slices while all pinned memory takes at most `limit` bytes."""
-        self._free_quota(pinned.nbytes - pinned.registered, keep, limit)
+        self._free_quota(pinned.nbytes - pinned.registered, limit)
         used = self.used
         for host in pinned.slices(pinned.registered, pinned.nbytes):
             if used + host.nbytes > limit:
@@ -176,58 +179,45 @@ class Pins:
             used += host.nbytes
             pinned.registered += host.nbytes
 
-    def _free_quota(self, nbytes: int, keep: set[int], limit: int) -> None:
-        for address in list(self._pinned):
+    def _free_quota(self, nbytes: int, limit: int) -> None:
+        for address in [address for address in self._pinned if address not in self._in_use]:
             if self.used + nbytes <= limit:
                 return
-            if address not in keep:
-                self._drop(address)
+            self._drop(address)
 
     def _drop(self, address: int) -> None:
-        """Unpin a mapping; one that can't be unpinned is never unmapped, as copies may go on."""
+        """Unpin a mapping. Raises DeviceFault: until the process ends, copies may go on."""
         pinned = self._pinned[address]
         for host in pinned.slices(0, pinned.registered):
             try:
                 self._runtime.unpin(host)
             except Exception as error:
-                if self._runtime.classify(error) is Fault.STICKY:
-                    raise
-                self._leaked.append(pinned)
+                raise DeviceFault(f"host memory can't be unpinned: {error}") from error
         del self._pinned[address]
 
 
-class Staging:
-    """Pinned buffers for data that can't be copied directly; kept warm.
+class Staging(HostBuffers):
+    """Pinned buffers for data that can't be copied directly, one per slot index and array.
 
-    There is one per slot index and array; it is replaced only while the device is idle. Copies
+    Each is replaced, or dropped, only while the device is idle; `Pins.sweep` unpins it. Copies
     from a buffer that can't be pinned are correct but don't overlap.
     """
 
     def __init__(self, pins: Pins) -> None:
+        super().__init__()
         self._pins = pins
-        self._buffers: dict[tuple[int, int], np.ndarray] = {}
 
-    @property
-    def nbytes(self) -> int:
-        return sum(memory.nbytes for memory in self._buffers.values())
+    def allocate(self, nbytes: int) -> np.ndarray:
+        self._pins.sweep()
+        memory = fresh_pages(nbytes)
+        mapping = mapping_of(memory)
+        assert mapping is not None
+        # After a fork, say by a plug-in that starts a program, the next write would move these
+        # private pages, while the GPU copies from and to the old ones.
+        mapping.madvise(mmap.MADV_DONTFORK)
+        return memory
 
-    def clear(self) -> None:
-        """Drop all buffers; `Pins.sweep` unpins them. The device must be idle."""
-        self._buffers.clear()
-
-    def buffer(self, key: tuple[int, int], nbytes: int, keep: set[int]) -> np.ndarray:
-        """Return at least `nbytes` of host memory, pinned if possible. `keep`: as in `cover`."""
-        memory = self._buffers.get(key)
-        if memory is None or memory.nbytes < nbytes:
-            memory = None
-            self._buffers.pop(key, None)
-            self._pins.sweep()
-            memory = fresh_pages(nbytes)
-            mapping = mapping_of(memory)
-            if mapping is not None:
-                # After a fork, say by a plug-in that starts a program, the next write would move
-                # these private pages, while the GPU copies from and to the old ones.
-                mapping.madvise(mmap.MADV_DONTFORK)
-            self._buffers[key] = memory
-        self._pins.cover(memory, keep)
+    def array(self, key: Hashable, spec: ArraySpec, units: int) -> np.ndarray:
+        memory = super().array(key, spec, units)
+        self._pins.cover(memory)
         return memory

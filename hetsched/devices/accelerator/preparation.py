@@ -21,8 +21,6 @@ from hetsched.errors import DataError, InternalError, UsageError
 from hetsched.plans.slots import aligned
 from hetsched.workload import Kernel, KernelContext, Variant
 
-ALIGNMENT = 256
-"""Of arrays in device memory, bytes: the widest loads of cuFFT and cuBLAS need less."""
 STAGING_FRACTION = 4
 """This part of the quota of pinned memory is left to staging buffers: slots, of which a few take
 less. Arbitrary."""
@@ -93,7 +91,7 @@ class JobPreparer:
         variant = find_variant(job, self._runtime.kernels)
         specs = job.workload.arrays(job.params)
         in_place = job.workload.in_place.get(self._runtime.kernels, {})
-        layout = slot_layout(specs, in_place, job.demand, ALIGNMENT)
+        layout = slot_layout(specs, in_place, job.demand)
         residents, slots_start = {}, 0
         for name, host in job.inputs.items():
             if host.spec.role == "resident":
@@ -185,7 +183,7 @@ class JobPreparer:
             (job.outputs, layout.outputs, prepared.output_routes),
         ):
             for name, buffer in buffers.items():
-                pinned = self._pin(job, hosts[name], prepared.mappings)
+                pinned = self._pin(job, hosts[name])
                 is_direct = pinned is not None and pinned.is_whole
                 if not self._pins.quota:  # staging buffers would be no better
                     is_direct = _direct_view(hosts[name]) is not None
@@ -196,12 +194,12 @@ class JobPreparer:
             for index in range(job.slots if route.staged is not None else 0):
                 prepared.staging_buffer(Slot(index, 0), route, job.chunk)
 
-    def _pin(self, job: DeviceJob, host: HostArray, mappings: set[int]) -> Pinned | None:
+    def _pin(self, job: DeviceJob, host: HostArray) -> Pinned | None:
         """Pin the memory of an array for direct copies, or part of it; None: stage all of it."""
         view = _direct_view(host)
         if view is None:
             return None
-        pinned = self._pins.cover(view, mappings, self._pins.quota // STAGING_FRACTION)
+        pinned = self._pins.cover(view, self._pins.quota // STAGING_FRACTION)
         is_partial = pinned is None or not pinned.is_whole
         if self._pins.quota and mapping_of(view) is not None and is_partial:
             what = "all of " if pinned else ""
@@ -287,9 +285,6 @@ class LoadedJob:
     residents: dict[str, Any] = field(default_factory=dict)
     input_routes: list[Route] = field(default_factory=list)
     output_routes: list[Route] = field(default_factory=list)
-    mappings: set[int] = field(default_factory=set)
-    """Addresses of the pinned mappings that the job uses."""
-    _offsets: dict[int, list[int]] = field(default_factory=dict)
     _arrays: dict[tuple[int, int], tuple[dict[str, Any], dict[str, Any]]] = field(
         default_factory=dict
     )
@@ -317,17 +312,12 @@ class LoadedJob:
 
     def offset(self, buffer: Buffer, units: int, slot: Slot) -> int:
         """Return where `units` of an array in `slot` begin in the block, bytes."""
-        if units not in self._offsets:
-            self._offsets[units] = self.layout.offsets(units)
-        return self.slots_start + slot.offset + self._offsets[units][buffer.index]
+        return self.slots_start + slot.offset + self.layout.offsets(units)[buffer.index]
 
     def staging_buffer(self, slot: Slot, route: Route, units: int) -> np.ndarray:
         """Return `units` of the pinned buffer that a staged array passes through in `slot`."""
-        key, spec = (slot.index, route.staged or 0), route.host.spec
-        nbytes = route.buffer.nbytes(self.job.chunk)
-        memory = self.staging.buffer(key, nbytes, self.mappings)
-        raw = memory[: route.buffer.nbytes(units)]
-        return raw.view(spec.dtype).reshape(units, *spec.unit_shape)
+        key = slot.index, route.staged
+        return self.staging.array(key, route.host.spec, self.job.chunk)[:units]
 
     def _check(self, units: int, slot: Slot) -> None:
         """Raise InternalError if the slot ends past the job's memory, which would be corrupted."""

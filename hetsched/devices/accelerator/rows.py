@@ -21,13 +21,7 @@ from hetsched.workload.protocol import array_bytes
 
 @dataclass
 class DeviceArrays:
-    """What all pieces need to allocate their arrays, and the whole arrays that they share.
-
-    Attributes
-    ----------
-    pinned : set of int
-        Addresses of the pinned mappings that the job uses.
-    """
+    """What all pieces need to allocate their arrays, and the whole arrays that they share."""
 
     runtime: Runtime
     queue: Queue
@@ -36,7 +30,6 @@ class DeviceArrays:
 
     def __post_init__(self) -> None:
         workload, params = self.job.workload, self.job.job.params
-        self.pinned: set[int] = set()
         self.specs = {spec.name: spec for spec in workload.arrays(params)}
         self.split = [s for s in self.specs.values() if s.pointers or not s.is_whole]
         self.state = {state.name: state for state in workload.state(params)}
@@ -292,7 +285,7 @@ class DeviceRows:
             self._block, 0, (len(homes), count, *home.shape[1:]), home.dtype.str
         )
         self._pins = arrays.pins
-        arrays.pins.cover(home, arrays.pinned)
+        arrays.pins.cover(home)
 
     def to_device(
         self, queue: Queue, buffer: int, first: int, stop: int, units: int | None = None

@@ -1,7 +1,7 @@
 """A CPU core or a team of cores: no separate memory, no copy engines, blocking operations.
 
 Where kernels can use all arrays of a job unconverted, they run directly on the arena. Otherwise
-(files, other dtypes) a chunk passes through a warm, page-aligned slot, and has copy phases. A
+(files, other dtypes) a chunk passes through warm, page-aligned buffers, and has copy phases. A
 CoreClock defines how long a computation lasts, so an emulated core is the same device.
 
 In a race of variants a job has several kernels, one for each variant. One that can't be made, or
@@ -10,7 +10,7 @@ that fails on a chunk, is replaced by the first that works, so that the job goes
 
 from __future__ import annotations
 
-import functools
+import itertools
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -31,18 +31,12 @@ from hetsched.devices.base import (
 )
 from hetsched.devices.cpu.stages import CoreClock, HostStages
 from hetsched.devices.kernels import find_variant, kernel_key, make_kernel, range_of
-from hetsched.devices.slot_layout import (
-    CACHE_LINE,
-    SlotLayout,
-    Views,
-    slot_layout,
-    slot_views,
-    touched_pages,
-)
+from hetsched.devices.slot_layout import HostBuffers
 from hetsched.errors import InternalError, UsageError
 from hetsched.workload import Kernel, KernelContext, StageKernel
 from hetsched.workload.protocol import KernelArrays
 
+Views = dict[str, np.ndarray]
 MAX_KERNELS = 16
 """Largest number of cached kernels, which may hold plans and work areas. Arbitrary."""
 
@@ -125,8 +119,8 @@ class CpuJob:
         }
         self.inputs = {n: a for n, a in job.inputs.items() if n not in self.residents}
         self.outputs = dict(job.outputs)
-        self._split = [*self.inputs.values(), *self.outputs.values()]
-        self.is_direct = all(array.direct(0, 1) is not None for array in self._split)
+        split = [*self.inputs.values(), *self.outputs.values()]
+        self.is_direct = all(array.direct(0, 1) is not None for array in split)
         self._variants = (job.variant, *job.rivals)
         self._kernels = self._made(kernels)
 
@@ -146,12 +140,6 @@ class CpuJob:
             self.job.reject(variant, failure)
         return made
 
-    @functools.cached_property
-    def layout(self) -> SlotLayout:
-        """Of a chunk in a slot; work on the arena's own pages needs none."""
-        split = {array.spec.name: array.spec for array in self._split}
-        return slot_layout(list(split.values()), {}, self.job.demand, CACHE_LINE)
-
     def number(self, chunk: Chunk) -> int:
         """Return the kernel that computes `chunk`: its own, or the first that works."""
         return chunk.kernel if chunk.kernel in self._kernels else next(iter(self._kernels))
@@ -168,20 +156,21 @@ class CpuJob:
         del self._kernels[number]
         return self._variants[number]
 
-    def direct_views(self, chunk: Chunk) -> tuple[Views, Views]:
-        """Return the chunk's part of the inputs and outputs, in the arena."""
-        return _views(self.inputs, chunk), _views(self.outputs, chunk)
+    def views(self, chunk: Chunk, buffers: HostBuffers) -> tuple[Views, Views]:
+        """Return the chunk's part of the inputs and outputs, in the arena or in buffers."""
+        numbers = itertools.count()
 
+        def view(array: HostArray) -> np.ndarray:
+            if not self.is_direct:
+                return buffers.array(next(numbers), array.spec, chunk.count)
+            direct = array.direct(chunk.first, chunk.count)
+            if direct is None:
+                where = f"units from {chunk.first} on"
+                raise InternalError(f"{array.spec.name}: no direct view of {where}")
+            return direct
 
-def _views(arrays: Mapping[str, HostArray], chunk: Chunk) -> Views:
-    return {name: _view(array, chunk) for name, array in arrays.items()}
-
-
-def _view(array: HostArray, chunk: Chunk) -> np.ndarray:
-    view = array.direct(chunk.first, chunk.count)
-    if view is None:
-        raise InternalError(f"{array.spec.name}: no direct view of units from {chunk.first} on")
-    return view
+        inputs = {name: view(array) for name, array in self.inputs.items()}
+        return inputs, {name: view(array) for name, array in self.outputs.items()}
 
 
 def open_device(info: DeviceInfo, config: DeviceConfig) -> CpuDevice:
@@ -204,7 +193,7 @@ class CpuDevice:
         self._info = info
         self._clock = clock or CoreClock()
         self._kernels = kernels or CpuKernels()
-        self._memory = np.empty(0, np.uint8)
+        self._buffers = HostBuffers()
         self._job: CpuJob | None = None
         self._views: tuple[Views, Views] = ({}, {})
         self._copy_in_span: tuple[float, float] | None = None
@@ -226,9 +215,7 @@ class CpuDevice:
             return
         cpu_job = CpuJob(job, self._kernels)
         if not cpu_job.is_direct:
-            slots = max(1, job.slots)
-            nbytes = slots * cpu_job.layout.nbytes(job.chunk)
-            self._memory = touched_pages(self._memory, nbytes)
+            cpu_job.views(Chunk(0, 0, job.chunk), self._buffers)
         self._job = cpu_job
 
     def prepare_iterations(self, job: IterativeJob) -> StageExecutor:
@@ -239,13 +226,10 @@ class CpuDevice:
     def copy_in(self, chunk: Chunk, slot: Slot) -> None:
         job = self._current_job()
         self._copy_in_span = None
+        self._views = job.views(chunk, self._buffers)
         if job.is_direct:
-            self._views = job.direct_views(chunk)
             return
-        end = slot.offset + job.layout.nbytes(chunk.count)
-        self._memory = touched_pages(self._memory, end)  # usually large enough: see `prepare`
         start = self._clock.now()
-        self._views = slot_views(job.layout, self._memory, slot, chunk.count)
         for name, array in job.inputs.items():
             array.read(chunk.first, chunk.count, self._views[0][name])
         self._copy_in_span = (start, self._clock.now())
