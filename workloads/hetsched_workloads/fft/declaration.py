@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 FORMS = (("COUNT", "ROWS", "COLS"),)
 FORMS_WITH_AXES = (("COUNT", "COLS"), *FORMS, ("COUNT", "DEPTH", "ROWS", "COLS"))
 DTYPES = DtypeChoice(COMPLEX64, COMPLEX128)
-ROUNDINGS, OWN = 256.0, 1 / 16
-"""Roundings of a typical value by which one may be off, four times what primes need; and the part
-of these that a value itself explains."""
+OF_TYPICAL, OF_OWN, OF_LARGEST = 256.0, 16.0, 2.0
+"""Roundings by which a value may be off: of a typical value, four times what primes need; of its
+own; of the largest one, as the mean of a photograph, which a library adds to a few others."""
 
 
 class FftParams(msgspec.Struct, frozen=True):
@@ -104,15 +104,10 @@ class FftParams(msgspec.Struct, frozen=True):
         return plain and sorted(self.batch_axes) == [1, 2]
 
     @property
-    def lengths(self) -> tuple[int, ...]:
-        """Points of a transform along each of its axes."""
-        whole = self.output_shape if self.kind == "c2r" else self.shape
-        return tuple(whole[axis - 1] for axis in self.batch_axes)
-
-    @property
     def points(self) -> int:
         """Of one transform."""
-        return math.prod(self.lengths)
+        whole = self.output_shape if self.kind == "c2r" else self.shape
+        return math.prod(whole[axis - 1] for axis in self.batch_axes)
 
     @property
     def plane_bytes(self) -> int:
@@ -218,10 +213,7 @@ class Fft(extents.WithExtent, Recomputed):
         return result
 
     def error(self, p: FftParams, unit: Arrays, y: np.ndarray, seed: int) -> float | None:
-        """Return the largest error over what roundings may explain.
-
-        Those of the largest value, as of the mean of a photograph, spread over its row or column.
-        """
+        """Return the largest error over what roundings may explain."""
         import numpy as np
 
         expected = self.exact(p, unit)
@@ -230,11 +222,11 @@ class Fft(extents.WithExtent, Recomputed):
         if not np.isfinite(largest):
             return None
         sizes /= largest or 1.0  # so that squares don't overflow
-        shortest = min((n for n in p.lengths if n > 1), default=1)
-        typical = np.sqrt(np.square(sizes).mean()) + shortest**-0.5
+        typical = np.sqrt(np.square(sizes).mean())
         info = np.finfo(y.dtype)
-        allowed = ROUNDINGS * float(info.eps) * largest * (typical + OWN * sizes)
-        return float((np.abs(y - expected) / (allowed + info.smallest_normal * y.size)).max())
+        roundings = OF_TYPICAL * typical + OF_OWN * sizes + OF_LARGEST
+        allowed = roundings * float(info.eps) * largest + info.smallest_normal * y.size
+        return float((np.abs(y - expected) / allowed).max())
 
     def forms(self, explicit: Mapping[str, Any]) -> Sequence[tuple[str, ...]]:
         return FORMS_WITH_AXES if explicit.get("axes") else FORMS
