@@ -8,6 +8,8 @@ returns garbage. The process must be restarted.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from hetsched.devices.accelerator.runtime import Fault
 
 NOT_READY = 600
@@ -35,55 +37,40 @@ class CudaError(RuntimeError):
         self.status = status
 
 
-_STATUS_ATTRIBUTES = {
-    "CudaError": ("cuda", "status"),
-    "CUDARuntimeError": ("cuda", "status"),
-    "CUDADriverError": ("cuda", "status"),
-    "CuFFTError": ("cufft", "result"),
-    "CUBLASError": ("cublas", "status"),
-    "CuSparseError": ("cusparse", "status"),
-    "CUSOLVERError": ("cusolver", "status"),
-    "CURANDError": ("curand", "status"),
-    "NVRTCError": ("nvrtc", "status"),
-}
-_MEMORY_STATUSES = {
-    "cuda": {OUT_OF_MEMORY},
-    "cufft": {2},
-    "cublas": {3},
-    "cusparse": {2, 11},
-    "cusolver": {2},
-    "curand": {102},
-    "nvrtc": {1},
-}
-_FATAL_STATUSES = {
-    "cuda": STICKY_STATUSES | LOST_STATUSES,
-    "cufft": {6},
-    "cublas": {11, 13, 14},
-    "cusparse": {5, 6, 7},
-    "cusolver": {5, 6, 7},
-    "curand": {201, 202, 203, 999},
-}
-"""Errors of mapping and execution, and internal ones; losing the GPU during a job is as final as
-a sticky error of CUDA."""
+class _Statuses(NamedTuple):
+    """Of one library: of missing memory, and of a lost device or context."""
+
+    memory: frozenset[int] = frozenset()
+    fatal: frozenset[int] = frozenset()
+    attribute: str = "status"
+    plan: int | None = None
 
 
-def status_of(error: BaseException) -> tuple[str, int]:
-    """Return the library and number of `error`; ("", 0) for one without a number."""
-    for kind in type(error).__mro__:
-        library, attribute = _STATUS_ATTRIBUTES.get(kind.__name__, ("", ""))
-        number = getattr(error, attribute, None) if attribute else None
-        if isinstance(number, int):
-            return library, number
-    return "", 0
+_CUDA = _Statuses(frozenset({OUT_OF_MEMORY}), STICKY_STATUSES | LOST_STATUSES)
+_BY_CLASS = {
+    "CudaError": _CUDA,
+    "CUDARuntimeError": _CUDA,
+    "CUDADriverError": _CUDA,
+    "CuFFTError": _Statuses(frozenset({2}), frozenset({6}), "result", CUFFT_INTERNAL_ERROR),
+    "CUBLASError": _Statuses(frozenset({3}), frozenset({11, 13, 14})),
+    "CuSparseError": _Statuses(frozenset({2, 11}), frozenset({5, 6, 7})),
+    "CUSOLVERError": _Statuses(frozenset({2}), frozenset({5, 6, 7})),
+    "CURANDError": _Statuses(frozenset({102}), frozenset({201, 202, 203, 999})),
+    "NVRTCError": _Statuses(frozenset({1})),
+}
+"""Fatal are errors of mapping and execution, and internal ones; losing the GPU during a job is as
+final as a sticky error of CUDA."""
 
 
 def classify(error: BaseException, opening: bool = False) -> Fault:
     """Classify `error`; `opening`: no call has succeeded in this process yet."""
-    library, number = status_of(error)
-    if isinstance(error, MemoryError) or number in _MEMORY_STATUSES.get(library, ()):
+    names = [kind.__name__ for kind in type(error).__mro__]
+    known = next((_BY_CLASS[name] for name in names if name in _BY_CLASS), _Statuses())
+    number = getattr(error, known.attribute, None)
+    if isinstance(error, MemoryError) or number in known.memory:
         return Fault.MEMORY
-    if opening and (library or isinstance(error, ImportError)):
+    if opening and (known != _Statuses() or isinstance(error, ImportError)):
         return Fault.ABSENT
-    if (library, number) == ("cufft", CUFFT_INTERNAL_ERROR):
+    if number is not None and number == known.plan:
         return Fault.PLAN
-    return Fault.STICKY if number in _FATAL_STATUSES.get(library, ()) else Fault.USAGE
+    return Fault.STICKY if number in known.fatal else Fault.USAGE
