@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from hetsched.config import Config, DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.devices.accelerator.on_host import on_host
 from hetsched.devices.cpu.device import CpuDevice
@@ -119,6 +120,15 @@ def mortal(lives: int) -> Kernel:
 
 def update() -> Kernel:
     return kernel_of("update", ("c", "a", "b"), "c")
+
+
+def beside_a_core(engines: int = 2) -> Config:
+    """A core, and the processor as an OpenCL device behind a link."""
+    devices = (
+        DeviceConfig(kind="cpu", count=1),
+        DeviceConfig(kind="opencl", on_cpu=True, count=1, memory="1MiB", engines=engines),
+    )
+    return Config(device=devices)
 
 
 MAKERS = {"affine": lambda *_: affine(), "update": lambda *_: update()}

@@ -25,23 +25,12 @@ on_cpu = true
 count = 1
 host_memory = true
 """
-JOINT = """
-[[device]]
-kind = "cpu"
-count = 1
-
-[[device]]
-kind = "opencl"
-on_cpu = true
-count = 1
-memory = "1MiB"
-"""
 
 
 @pytest.fixture
 def local() -> Any:
     opencl_toys.processor()
-    with hetsched.Local(parse(JOINT, "test"), learn=False) as local:
+    with hetsched.Local(opencl_toys.beside_a_core(), learn=False) as local:
         yield local
 
 
@@ -136,7 +125,10 @@ def test_each_code_has_its_class(code: int, opening: bool, fault: Fault) -> None
 
 
 class LostRuntime:
+    waited = False
+
     def take_back(self, written: Any) -> None:
+        self.waited = True
         raise failing(-36)
 
     classify = staticmethod(classify)
@@ -155,6 +147,7 @@ def test_on_the_hosts_memory_a_lost_context_is_a_fault_too() -> None:
     lost: Any = LostRuntime()
     with pytest.raises(DeviceFault, match="ocl0: unusable after a fault: OpenCL says -14"):
         lending("ocl0", lost, kernel)()
+    assert lost.waited, "the device may still use memory that the caller frees"
 
 
 def test_each_device_is_in_one_table_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,20 +11,7 @@ import opencl_toys
 import pytest
 
 import hetsched
-from hetsched.config import parse
 
-JOINT = """
-[[device]]
-kind = "cpu"
-count = 1
-
-[[device]]
-kind = "opencl"
-on_cpu = true
-count = 1
-memory = "1MiB"
-engines = {engines}
-"""
 PLANES = ((16, 24), (8, 31))
 SCHEDULES = ("best", "ring", "multi-installment", "factoring")
 TOLERANCE = {"complex64": 1e-5, "complex128": 1e-12, "float32": 1e-4, "float64": 1e-11}
@@ -39,7 +26,7 @@ def numbered(usual: int, stress: int) -> Any:
 @pytest.fixture(scope="module", params=[2, 1])
 def local(request: pytest.FixtureRequest) -> Iterator[hetsched.Local]:
     opencl_toys.processor()
-    config = parse(JOINT.format(engines=request.param), "test")
+    config = opencl_toys.beside_a_core(request.param)
     with hetsched.Local(config, learn=False) as local:
         yield local
 
@@ -96,7 +83,7 @@ def test_a_job_is_right_although_the_devices_process_is_killed(seed: int) -> Non
     """In one of the first chunks; a third death would bar the device from such jobs."""
     opencl_toys.processor()
     rng, notes = np.random.default_rng(seed), list[str]()
-    with hetsched.Local(parse(JOINT.format(engines=2), "test"), learn=False) as local:
+    with hetsched.Local(opencl_toys.beside_a_core(), learn=False) as local:
         for _ in range(2):
             x = rng.standard_normal((int(rng.integers(200, 900)), 4))
             lives = int(rng.integers(0, 3))

@@ -124,7 +124,7 @@ class ModelledClock(CoreClock):
 
     def end_of(self, units: int, start: float) -> tuple[float, int]:
         assert self._costs is not None, "a job has begun"
-        end = max(start, self._free[0]) + self._costs("compute", units, 0)
+        end = start + self._costs("compute", units, 0)
         remaining = 0.0 if self._is_virtual else end - time.monotonic()
         if remaining > 0:
             time.sleep(remaining)
