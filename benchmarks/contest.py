@@ -41,20 +41,23 @@ def race(
 ) -> Benchmarks:
     """Return what was measured of a case; run i of all of it is from round i.
 
-    Contestants that can't take part are left out from the first round on.
+    Contestants that can't take part are left out from the first round on. Prints each turn as it
+    begins and ends, since one of large arrays takes a minute.
     """
     import pyperf
 
     draw = random.Random(case)
     names = list(contestants)
     runs: dict[str, list[Any]] = defaultdict(list)
-    for _ in range(rounds):
+    for number in range(1, rounds + 1):
         draw.shuffle(names)
         for name in list(names):
+            print(f"  {case}, round {number} of {rounds}, {name}: ", end="", flush=True)
             measured = contestants[name]()
             if measured is None:
                 names.remove(name)
                 continue
+            print(", ".join(f"{value:.4g}" for value in measured.values.values()), f"{unit}s")
             facts = {"load_avg_1min": os.getloadavg()[0], **measured.facts}
             for what, value in measured.values.items():
                 metadata = {"name": f"{case}: {what}", "unit": unit, **facts}
@@ -81,7 +84,7 @@ def process(module: str, name: str, case: str, state: str = "") -> Contestant:
             raise RuntimeError(f"{name} failed on {case}")
         answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         if "missing" in answer:
-            print(f"  without {name}: {answer['missing']}", flush=True)
+            print(f"left out, {answer['missing']}", flush=True)
             return None
         return Measured(answer["values"], answer["facts"])
 

@@ -9,7 +9,6 @@ from itertools import pairwise
 import pytest
 
 from benchmarks.learning import Verdict, co_runners, cores, kernels
-from benchmarks.learning import __main__ as command
 from benchmarks.learning.__main__ import FAMILIES
 from hetsched.simulate.learning import ideal_plan, learn
 from hetsched.simulate.machine import makespan
@@ -80,20 +79,3 @@ def test_a_device_regains_its_pace_when_its_neighbour_is_done() -> None:
 
     assert progress["cpu0"] == [(0.0, 0.0), (2.0, 2.0)]
     assert progress["gpu0"] == [(0.0, 0.0), (2.0, 1.0), (4.0, 3.0)]
-
-
-@pytest.mark.parametrize(("value", "status"), [(0.9, 0), (1.1, 1)])
-def test_a_missed_bar_is_shown_and_is_the_exit_status(
-    value: float, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(FAMILIES, "case", lambda seeds: [Verdict("ratio", [value], 1.0)])
-
-    assert command.main(["case", "--seeds", "1"]) == status
-    assert ("**missed**" in capsys.readouterr().out) == bool(status)
-
-
-@pytest.mark.parametrize("arguments", [["unheard-of"], ["--seeds", "0"]])
-def test_a_wrong_argument_is_refused(arguments: list[str]) -> None:
-    with pytest.raises(SystemExit) as refused:
-        command.main(arguments)
-    assert refused.value.code == 2

@@ -1,4 +1,4 @@
-"""Everything at once, and hostile neighbours: each client gets right answers, and soon."""
+"""Everything at once, and a neighbour that has stopped: right answers for all, and soon."""
 
 from __future__ import annotations
 
@@ -138,9 +138,6 @@ def test_mixed_jobs_are_right_while_devices_die(
     assert events["failed"] <= max(2, MAX_FAILED * events["submitted"])
 
 
-# ---- a daemon with 64 descriptors
-
-
 # ---- a follower that is stopped
 
 FOLLOWED = """
@@ -231,6 +228,3 @@ def test_a_stopped_follower_costs_nothing_and_is_told_what_it_lost(
     record_property("MiB of growth", growth)
     assert statistics.median(ratios) <= MAX_RATIO
     assert growth <= MAX_GROWTH_MIB
-
-
-# ---- plug-ins that hang

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hetsched_lbm import Lbm, LbmParams, array_stages
+from hetsched_lbm import Lbm, LbmParams
 from hetsched_lbm.snapshots import write
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -151,9 +151,10 @@ def test_it_stops_when_the_flow_is_steady(variant: str) -> None:
     assert worst(p, result) <= 1
 
 
+@pytest.mark.parametrize("tolerance", [0, 1e-9])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_an_unstable_flow_says_so(variant: str) -> None:
-    p = LbmParams(16, 16, reynolds=1e6, speed=0.3, steps=100_000)
+def test_an_unstable_flow_says_so(variant: str, tolerance: float) -> None:
+    p = LbmParams(16, 16, reynolds=1e6, speed=0.3, steps=100_000, tolerance=tolerance)
 
     with pytest.raises(DataError, match=r"unstable.*relaxation time 0\.5000.*more cells"):
         solve(p, 8, 8, variant=variant)
@@ -166,13 +167,6 @@ def test_a_flow_that_gains_mass_is_unstable_while_it_is_still_finite() -> None:
     with pytest.raises(DataError, match="unstable after 9 steps: mass was lost or gained"):
         WORKLOAD.converged(p, Values(now, now))
     assert not WORKLOAD.converged(p, Values({**now, "excess": np.array(-1e-9)}, now))
-
-
-def test_an_unstable_flow_with_a_tolerance_says_so() -> None:
-    p = LbmParams(16, 16, reynolds=1e6, speed=0.3, steps=100_000, tolerance=1e-9)
-
-    with pytest.raises(DataError, match="unstable"):
-        solve(p, 8, 8)
 
 
 @pytest.mark.parametrize("name", ["density", "velocity"])
@@ -282,17 +276,6 @@ def test_snapshots_are_those_of_one_run(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     whole = solve(LbmParams(10, 8, steps=25), variant=VARIANTS[0]).outputs["velocity"]
     np.testing.assert_allclose(np.load(tmp_path / names[-1]), whole, atol=1e-12)
-
-
-def test_walls_are_found_once_for_each_piece_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many pieces stream through a GPU."""
-    p, found = LbmParams(80, 20, "channel", 10, steps=3, has_mask=True), []
-    links = array_stages.links
-    monkeypatch.setattr(array_stages, "links", lambda *a: found.append(a[2]) or links(*a))
-
-    solve(p, *(1,) * 80, mask=np.zeros((80, 20), np.uint8))
-
-    assert len(found) == 80
 
 
 @pytest.mark.parametrize("has_mask", [False, True])
