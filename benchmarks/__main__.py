@@ -63,6 +63,7 @@ def run(module: ModuleType, name: str, given: argparse.Namespace) -> None:
     found = {}
     for case in chosen(module, given):
         start = time.monotonic()
+        print(f"  {case}", flush=True)
         measured = module.measure(case, given.rounds or (1 if given.quick else module.ROUNDS))
         now = {benchmark.get_name(): benchmark for benchmark in measured}
         found |= now

@@ -52,7 +52,7 @@ def race(
     for number in range(1, rounds + 1):
         draw.shuffle(names)
         for name in list(names):
-            print(f"  {case}, round {number} of {rounds}, {name}: ", end="", flush=True)
+            print(f"    round {number} of {rounds}, {name}: ", end="", flush=True)
             measured = contestants[name]()
             if measured is None:
                 names.remove(name)

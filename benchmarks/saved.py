@@ -12,7 +12,6 @@ import pyperf
 
 from benchmarks import machine
 from benchmarks.contest import Found
-from benchmarks.results import table
 
 FOLDER = Path(__file__).parent / "results"
 Saved = Mapping[str, pyperf.Benchmark]
@@ -62,4 +61,5 @@ def cases(saved: Saved) -> list[str]:
 def text(module: ModuleType, saved: Saved) -> str:
     """Return the table of a benchmark, in Markdown."""
     rows = [module.row(case, *of_case(saved, case)) for case in cases(saved)]
-    return table(module.COLUMNS, rows)
+    lines = [module.COLUMNS, ["---"] * len(module.COLUMNS), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -1,4 +1,4 @@
-"""Families of cases in which the planner and the models learn a simulated machine from nothing.
+"""Families of cases in which simulated machines are planned, most of them learnt from nothing.
 
 A family is a function of the number of seeds, and yields a `Verdict` for each case. All is virtual
 time: nothing is computed.

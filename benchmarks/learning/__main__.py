@@ -10,6 +10,7 @@ from benchmarks.learning import Verdict
 from benchmarks.learning.co_runners import co_runners
 from benchmarks.learning.cores import calls, changes, exclusion, noisy, tail
 from benchmarks.learning.kernels import kernels
+from benchmarks.learning.plans import devices, machines
 from benchmarks.learning.variants import variants
 
 FAMILIES: dict[str, Callable[[int], Iterable[Verdict]]] = {
@@ -21,6 +22,8 @@ FAMILIES: dict[str, Callable[[int], Iterable[Verdict]]] = {
     "calls": calls,
     "changes": changes,
     "noisy": noisy,
+    "devices": devices,
+    "machines": machines,
 }
 
 

@@ -8,7 +8,7 @@ from every_plan import least_seconds, random_case
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.plans import MAX_GAPS, bars, draw, judged
+from benchmarks.learning.plans import MAX_GAPS, draw, judged, verdicts
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.plans import (
     DevicePlan,
@@ -138,7 +138,8 @@ def test_random_devices_are_near_the_bound_and_not_beaten_by_equal_chunks(
     decades: tuple[float, float],
 ) -> None:
     judgements = [judged(draw(seed, decades)) for seed in range(40)]
-    assert [bar.text() for bar in bars(judgements, *MAX_GAPS[decades]) if not bar.holds] == []
+    found = verdicts(judgements, decades)
+    assert [verdict.cells() for verdict in found if not verdict.holds] == []
 
 
 PLANE = 2 << 20

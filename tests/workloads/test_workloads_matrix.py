@@ -97,17 +97,10 @@ def assert_caught(
 @pytest.mark.parametrize("wrong", WRONGS)
 @pytest.mark.parametrize("make", [normal, photograph_like])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_wrong_result_is_caught(dtype: str, make: Make, wrong: str) -> None:
+@pytest.mark.parametrize("trials", [5, pytest.param(50, marks=pytest.mark.stress)])
+def test_a_wrong_result_is_caught(trials: int, dtype: str, make: Make, wrong: str) -> None:
     p = MatrixParams(16, 512, 256, dtype)
-    assert_caught(wrong, p, make(p, 1), 5)
-
-
-@pytest.mark.stress
-@pytest.mark.parametrize("wrong", WRONGS)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_wrong_result_is_caught_in_every_trial(dtype: str, wrong: str) -> None:
-    p = MatrixParams(16, 512, 256, dtype)
-    assert_caught(wrong, p, normal(p), 50)
+    assert_caught(wrong, p, make(p, 1), trials)
 
 
 def test_an_update_that_forgets_the_old_matrix_is_caught() -> None:

@@ -1,7 +1,5 @@
 """How far plans are from the bound by the models: of one device, of whole machines.
 
-    python -m benchmarks.plans [--devices 1000] [--machines 200]
-
 Devices are drawn at random: fixed costs of 5 to 30 us, 5 to 316 us a unit and phase, memory for 4
 units to all of 64 to 4,096, one or two copy engines. No plan of equal chunks may be faster.
 
@@ -12,16 +10,14 @@ GPUs of 3 to 100 times a core's speed behind links of 10 to 100 GB/s each way (2
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import math
 import random
 import statistics
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from benchmarks.results import Bar
+from benchmarks.learning import Verdict
 from hetsched.config import load_profile
 from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
@@ -43,6 +39,8 @@ SMALL_UNITS = (-6.0, -4.0)
 MAX_GAPS = {DECADES: (0.003, 0.012), SMALL_UNITS: (0.007, 0.02)}
 """Mean and 90th percentile of the gaps to the bound."""
 MAX_WORST = 0.10
+MAX_BEATEN = 0.001
+"""Fraction of devices."""
 MAX_EQUAL_CHUNKS, MAX_SLOTS = 64, 4
 ROUNDING = 1e-9
 CORES, GPUS, LOADS = (1, 64), (1, 4), (2, 200)
@@ -51,7 +49,8 @@ UNIT_BYTES, RATE = 2 << 20, (10e9, 100e9)
 MAX_MEDIAN, MAX_90TH = 0.006, 0.035
 """Of the gaps of whole machines."""
 PROFILES = {"desktop": 40.0e-3, "h100": 9.45e-3}
-SEEDS, RUNS, NOISE, MAX_EXCESS = 10, 4, 0.02, 0.02
+RUNS, NOISE, MAX_EXCESS = 4, 0.02, 0.02
+DEVICES_PER_SEED, MACHINES_PER_SEED = 100, 20
 
 
 @dataclass(frozen=True)
@@ -126,49 +125,46 @@ def spread(share: int, chunks: int) -> tuple[int, ...]:
     return tuple(after - before for before, after in itertools.pairwise(ends))
 
 
-def bars(judgements: Sequence[Judgement], mean: float, ninetieth: float) -> list[Bar]:
-    gaps = sorted(judgement.gap for judgement in judgements)
+def verdicts(judgements: Sequence[Judgement], decades: tuple[float, float]) -> Iterator[Verdict]:
+    mean, ninetieth = MAX_GAPS[decades]
+    gaps = [judgement.gap for judgement in judgements]
     with_room = [one.gap for one in judgements if one.case.room >= LARGE_ROOM]
-    beaten = sum(judgement.is_beaten for judgement in judgements)
-    title = f"gap to the bound, {len(judgements)} devices"
-    worst = f"{title}, worst from {LARGE_ROOM} units of memory on"
-    return [
-        Bar(f"{title}, mean", statistics.fmean(gaps), mean),
-        Bar(f"{title}, 90th percentile", gaps[int(0.9 * len(gaps))], ninetieth),
-        Bar(worst, max(with_room), MAX_WORST),
-        Bar("beaten by equal chunks", beaten, 0),
-    ]
+    beaten = [float(judgement.is_beaten) for judgement in judgements]
+    low, high = (10**power * 1e6 for power in decades)
+    case = f"gap to the bound, {len(gaps)} devices of {low:.0f} to {high:.0f} us a unit"
+    yield Verdict(case, gaps, max_mean=mean)
+    yield Verdict("the same, 90th percentile", [_ninetieth(gaps)], max_worst=ninetieth)
+    yield Verdict(f"the same, from {LARGE_ROOM} units of memory on", with_room, None, MAX_WORST)
+    yield Verdict("beaten by equal chunks", beaten, max_mean=MAX_BEATEN)
 
 
-def of_devices(count: int) -> list[Bar]:
-    found = []
-    for prefix, decades in (("", DECADES), ("units of 1 to 100 us: ", SMALL_UNITS)):
-        judgements = [judged(draw(seed, decades)) for seed in range(count)]
-        for bar in bars(judgements, *MAX_GAPS[decades]):
-            found.append(Bar(prefix + bar.what, bar.value, bar.limit))
-    return found
+def devices(seeds: int) -> Iterator[Verdict]:
+    """Plans of one device, of large units and of small ones."""
+    for decades in MAX_GAPS:
+        count = seeds * DEVICES_PER_SEED
+        yield from verdicts([judged(draw(seed, decades)) for seed in range(count)], decades)
 
 
-def of_machines(count: int) -> list[Bar]:
-    found = []
+def machines(seeds: int) -> Iterator[Verdict]:
+    """Two known machines, their fourth run from nothing, and random ones."""
     for name, limit in PROFILES.items():
         machine = machine_of(*load_profile(name))
         best = makespan(machine.play(ideal_plan(machine)))
-        found.append(Bar(f"{name}, ms", best * 1e3, limit * 1e3))
-        fourth = (learn(machine, RUNS, NOISE, seed)[-1].noiseless for seed in range(SEEDS))
-        what = f"{name}, from nothing with 2 % noise, run {RUNS}, worst of {SEEDS} seeds"
-        found.append(Bar(what, max(fourth) / best - 1, MAX_EXCESS))
+        yield Verdict(f"{name}, ms", [best * 1e3], max_worst=limit * 1e3)
+        fourth = (learn(machine, RUNS, NOISE, seed)[-1].noiseless for seed in range(seeds))
+        excess = [seconds / best - 1 for seconds in fourth]
+        yield Verdict(f"{name}, run {RUNS} from nothing, excess", excess, max_worst=MAX_EXCESS)
     gaps = []
-    for seed in range(count):
+    for seed in range(seeds * MACHINES_PER_SEED):
         machine = machine_of_seed(seed)
         gaps.append(makespan(machine.play(ideal_plan(machine))) / machine.bound() - 1)
-    gaps.sort()
-    return [
-        *found,
-        Bar(f"gap to the bound, {count} machines, median", statistics.median(gaps), MAX_MEDIAN),
-        Bar("the same, 90th percentile", gaps[int(0.9 * len(gaps))], MAX_90TH),
-        Bar("the same, worst", gaps[-1], MAX_WORST),
-    ]
+    yield Verdict(f"gap to the bound, {len(gaps)} machines", gaps, max_worst=MAX_WORST)
+    yield Verdict("the same, median", [statistics.median(gaps)], max_worst=MAX_MEDIAN)
+    yield Verdict("the same, 90th percentile", [_ninetieth(gaps)], max_worst=MAX_90TH)
+
+
+def _ninetieth(values: Sequence[float]) -> float:
+    return sorted(values)[int(0.9 * len(values))]
 
 
 def machine_of_seed(seed: int) -> SimulatedMachine:
@@ -210,17 +206,3 @@ def _demand(limit: int | None) -> MemoryDemand:
 
 def _log_uniform(chance: random.Random, ends: tuple[float, float]) -> float:
     return math.exp(chance.uniform(math.log(ends[0]), math.log(ends[1])))
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.plans")
-    parser.add_argument("--devices", type=int, default=1000)
-    parser.add_argument("--machines", type=int, default=200)
-    given = parser.parse_args()
-    found = [*of_devices(given.devices), *of_machines(given.machines)]
-    print("\n".join(f"* {bar.text()}" for bar in found))
-    return 0 if all(bar.holds for bar in found) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
