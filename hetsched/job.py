@@ -109,7 +109,7 @@ class ArenaRef(msgspec.Struct, frozen=True, tag="arena"):
 
 
 class FileRef(msgspec.Struct, frozen=True, tag="file"):
-    """A ``.npy`` file, by absolute path."""
+    """A file with an array, by absolute path, as `hetsched.paths.split_path` reads it."""
 
     path: str
 
@@ -124,7 +124,7 @@ class ArenaOut(msgspec.Struct, frozen=True, tag="arena-out"):
 
 
 class FileOut(msgspec.Struct, frozen=True, tag="file-out"):
-    """The result becomes a ``.npy`` file, by absolute path."""
+    """The result becomes a file, in the format that its absolute path tells."""
 
     path: str
     force: bool = False

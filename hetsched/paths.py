@@ -4,12 +4,21 @@ user's files."""
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
+from typing import NamedTuple
 
 from hetsched.errors import ConfigError, DataError, UsageError
 
 MAX_SOCKET_PATH = 107
 """Bytes that the path of a unix socket may have (sun_path without its NUL)."""
+ZARR, RAW = ".zarr", ".raw"
+HDF5 = (".h5", ".hdf5")
+TIFF = (".tif", ".tiff")
+FORMATS = (".npy", ZARR, *HDF5, *TIFF, RAW)
+FORMAT_NAMES = ".npy, .zarr, .h5:dataset, .tif or .raw"
+_RAW_LAYOUT = re.compile(r"(.+?):([<>=|]?[a-zA-Z]\w*:\d+(?:x\d+)*(?::\d+)?)", re.ASCII | re.DOTALL)
+"""FILE:DTYPE:SHAPE[:OFFSET], the offset in bytes."""
 
 
 def runtime_dir() -> Path:
@@ -66,6 +75,28 @@ def real_path(path: str | os.PathLike[str]) -> str:
     except ValueError as error:
         raise UsageError(f"{os.fspath(path)!r}: {error}") from None
     return resolved
+
+
+class ArrayPath(NamedTuple):
+    """Where an array is: `file`, its `suffix` in lower case, and a `part` of it.
+
+    The part is a dataset of an HDF5 file, or DTYPE:SHAPE[:OFFSET] of a raw one.
+    """
+
+    file: str
+    suffix: str
+    part: str = ""
+
+
+def split_path(path: str | os.PathLike[str]) -> ArrayPath:
+    text = os.fspath(path)
+    if (found := _RAW_LAYOUT.fullmatch(text)) and not found[1].endswith(HDF5):
+        return ArrayPath(found[1], RAW, found[2])
+    for suffix in HDF5:
+        head, colon, dataset = text.rpartition(f"{suffix}:")
+        if colon:
+            return ArrayPath(head + suffix, suffix, dataset.strip("/"))
+    return ArrayPath(text, Path(text).suffix.lower())
 
 
 def private_folder(path: Path, label: str) -> Path:

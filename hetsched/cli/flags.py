@@ -11,7 +11,7 @@ import typer
 
 from hetsched.errors import UsageError, encodable
 from hetsched.job import MAX_PRIORITY, MIN_PRIORITY, STATES
-from hetsched.paths import real_path
+from hetsched.paths import FORMAT_NAMES, FORMATS, real_path, split_path
 from hetsched.units import NUMBER_LIMIT, closest_hint, parse_size, parse_time, quoted
 
 T = TypeVar("T")
@@ -161,10 +161,10 @@ def array_file(value: str) -> tuple[str, str]:
 
 
 def new_array_file(value: str) -> tuple[str, str]:
-    """As `array_file`, of a file to be written. Raises UsageError for formats other than .npy."""
+    """As `array_file`, of a file to be written. Raises UsageError for other formats."""
     name, file = array_file(value)
-    if not file.endswith(".npy") and "." in file.rpartition("/")[2]:
-        raise UsageError(f"{value!r}: results are .npy files; give a name that ends in .npy")
+    if (suffix := split_path(file).suffix) and suffix not in FORMATS:
+        raise UsageError(f"{value!r}: the name must end with {FORMAT_NAMES}")
     return name, file
 
 

@@ -21,6 +21,7 @@ from hetsched.cli import flags
 from hetsched.cli.app import Group, command, group
 from hetsched.errors import UsageError
 from hetsched.job import FileOut, FileRef, JobSpec, checked, parse_dependency
+from hetsched.paths import FORMAT_NAMES
 from hetsched.units import closest_hint, parse_time
 from hetsched.workload import INFERRED, BaseWorkload, Iterative
 
@@ -69,7 +70,7 @@ JOB_FLAGS = {
     flag.name: flag
     for flag in (
         Flag("input", "[NAME=]FILE", "Input", flags.array_file, is_repeated=True),
-        Flag("output", "[NAME=]FILE", "Save the result as .npy.", flags.new_array_file,
+        Flag("output", "[NAME=]FILE", f"Save the result: {FORMAT_NAMES}.", flags.new_array_file,
              is_repeated=True),
         Flag("verify", "", "Check every unit."),
         Flag("devices", "A,B", "Devices or groups: cpu, cpu0, gpu, gpu0.",
@@ -272,8 +273,10 @@ def _help(workload: BaseWorkload) -> str:
     """Name the inputs, and the formats of files: those of iterative jobs are read whole."""
     names = workload.input_names
     arrays = f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else ", ".join(names)
-    formats = ".npy, Matrix Market, .npz" if isinstance(workload, Iterative) else ".npy"
-    return f"Input {arrays}: {formats} file. [default: generated data]"
+    formats = ".npy, .zarr, .h5:dataset, .tif or FILE:DTYPE:SHAPE[:OFFSET]"
+    if isinstance(workload, Iterative):
+        formats = f"Matrix Market, .npz, {formats}"
+    return f"Input {arrays}: {formats}. [default: generated data]"
 
 
 def _own_parameters(function: Callable[..., object]) -> list[inspect.Parameter]:

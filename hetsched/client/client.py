@@ -47,7 +47,7 @@ MAX_KEPT_SEGMENTS = 256
 have: the caller's own files need room. Arrays in others can't be passed to another daemon."""
 
 ArrayOrPath = np.ndarray | str | os.PathLike[str]
-"""An array, or the path of a .npy file."""
+"""An array, or the path of a file: .npy, .zarr, .h5:dataset, .tif or raw:DTYPE:SHAPE[:OFFSET]."""
 Inputs = Any
 """An ArrayOrPath, a sparse matrix of SciPy, or a mapping of names to these."""
 Earlier = int | str | Job | job.Dependency
@@ -150,8 +150,8 @@ class JobSubmitter(ABC):
         workload : str, a name or ``module:qualname``
         arrays : array, path, sparse matrix, mapping of name to these, or None
             Inputs; None: generated. C-contiguous parts of arrays from `empty` are used in place,
-            others are copied once; a path names a ``.npy`` file. A sparse matrix of SciPy may have
-            any format.
+            others are copied once; a path names a file, in any format of `map`. A sparse matrix
+            of SciPy may have any format.
         out : array, path, mapping of name to array or path, or None
             Where results go. None: new shared arrays.
         devices : str ("cpu,gpu0") or sequence of str; default: all devices
@@ -502,7 +502,7 @@ def _writable(name: str, array: ArrayOrPath) -> np.ndarray:
     if not isinstance(array, np.ndarray):
         raise errors.UsageError(
             f"out{name and ' '}{name}: {quoted(array)} should be a NumPy array to write to, or the"
-            " path of a .npy file"
+            " path of a new file"
         )
     if not array.flags.writeable:
         raise errors.DataError(f"out {name or 'array'} is read-only; give one that can be written")

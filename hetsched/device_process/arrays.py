@@ -6,6 +6,7 @@ or, in files that are only read, Fortran order than kernels expect; they are con
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import math
 import mmap
@@ -13,6 +14,7 @@ import os
 import struct
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,9 @@ import numpy as np
 from hetsched.device import TailPart
 from hetsched.devices.base import HostArray
 from hetsched.errors import NO_SPACE, CantCreate, HetschedError, InternalError, IOFailure
+from hetsched.paths import ArrayPath
+from hetsched.store.formats import open_place
+from hetsched.store.stored import MAX_GRANULE_BYTES, Stored
 from hetsched.transport import device_messages
 from hetsched.transport.pages import map_unpopulated, populate
 from hetsched.units import counted
@@ -30,6 +35,8 @@ STAGING_BYTES = 1 << 20
 MAX_ROW_GAP = 16 << 10
 """Bytes. Rows of a Fortran-ordered file at most this far apart are read in one call with the gap:
 a call costs as much as reading this much from the page cache. Accurate to a factor of four."""
+LIBRARY_BYTES = 4 << 20
+"""Bytes that a library reads at a time, in whole chunks: some decode several in threads."""
 HostArrays = tuple[dict[str, HostArray], dict[str, HostArray]]
 """Inputs and outputs by name."""
 _RECORD = struct.Struct("=qq")
@@ -119,9 +126,7 @@ class Attachments:
         attached = self._attached(stored)
         array: HostArray
         if isinstance(attached, OpenFile):
-            array = FileArray(
-                spec, attached, stored.shape, stored.dtype, stored.offset, stored.order
-            )
+            array = array_in_file(spec, attached, stored)
         else:
             array = ArenaArray(spec, stored.values(attached), takes_any_layout)
         if spec.role != "resident" or array.direct(0, 0) is not None:
@@ -399,6 +404,79 @@ class FileArray:
         return IOFailure(
             f"{self.spec.name}: {operation} error at byte {position}: {error.strerror}"
         )
+
+
+class LibraryArray:
+    """An array in a file that only the library of its format can read, in whole chunks.
+
+    Of a chunk that a read has taken only a part of, the values are kept for the next one.
+    """
+
+    def __init__(
+        self, spec: ArraySpec, file: OpenFile, shape: tuple[int, ...], library: str
+    ) -> None:
+        self.spec = spec
+        self._file = file  # that stays open while the array exists
+        self._shape = shape
+        self._library = library
+        self._closers = contextlib.ExitStack()
+        self._array: np.ndarray | Stored | None = None
+        self._kept: tuple[int, np.ndarray] | None = None
+
+    def __del__(self) -> None:
+        self._closers.close()
+
+    def direct(self, first: int, count: int) -> np.ndarray | None:
+        return None
+
+    def read(self, first: int, count: int, into: np.ndarray) -> None:
+        if self.spec.is_whole:
+            first, count = 0, self._shape[0]
+            into = into.reshape(self._shape)
+        end = first + count
+        while first < end:
+            start, values = self._values(first, end)
+            stop = min(end, start + len(values))
+            part = into[first - end + count : stop - end + count]
+            np.copyto(part, values[first - start : stop - start], casting="same_kind")
+            self._kept = (start, values) if stop < start + len(values) else None
+            first = stop
+
+    def write(self, first: int, count: int, values: np.ndarray) -> None:
+        raise InternalError(f"output {self.spec.name!r}: libraries only read")
+
+    def _values(self, first: int, end: int) -> tuple[int, np.ndarray]:
+        """Return the first of some units from before `first` on, and their values."""
+        if self._kept is not None and 0 <= first - self._kept[0] < len(self._kept[1]):
+            return self._kept
+        self._kept = None
+        array = self._opened()
+        chunk = array.granule if isinstance(array, Stored) else 1
+        unit = max(1, array.nbytes // self._shape[0])
+        if chunk * unit > MAX_GRANULE_BYTES:
+            chunk = 1
+        start = first - first % chunk
+        chunks = max(1, min(LIBRARY_BYTES // (chunk * unit), -(-(end - start) // chunk)))
+        return start, array[start : min(start + chunks * chunk, self._shape[0])]
+
+    def _opened(self) -> np.ndarray | Stored:
+        """Open it under its name: HDF5 files refer to others beside them."""
+        if self._array is None:
+            path = Path(f"/proc/self/fd/{self._file.fd}").readlink()
+            place = ArrayPath(str(path), *self._library.split(":", 1))
+            array = open_place(place, 0, self._closers)
+            if array.shape != self._shape:
+                raise IOFailure(f"{path}: has changed since the job started")
+            self._array = array
+        return self._array
+
+
+def array_in_file(
+    spec: ArraySpec, file: OpenFile, stored: device_messages.StoredArray
+) -> FileArray | LibraryArray:
+    if stored.library:
+        return LibraryArray(spec, file, stored.shape, stored.library)
+    return FileArray(spec, file, stored.shape, stored.dtype, stored.offset, stored.order)
 
 
 def _bytes(array: np.ndarray) -> memoryview:

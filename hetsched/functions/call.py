@@ -19,8 +19,8 @@ from hetsched.dtypes import NUMERIC
 from hetsched.errors import DataError
 from hetsched.functions.identity import function_name
 from hetsched.functions.race import Race
-from hetsched.functions.sources import Place, Stored, drop_pages
 from hetsched.functions.workload import Layout
+from hetsched.store.stored import Place, Stored, drop_pages
 from hetsched.units import counted
 
 PIECE_BYTES = 1 << 20

@@ -1,16 +1,13 @@
-"""Arrays in .npy, raw, Zarr, HDF5 and TIFF files; results appear whole or not at all."""
+"""New files for results of `map` and of hosts, which appear whole or not at all."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import fcntl
-import importlib
 import math
 import os
-import re
 import shutil
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,180 +19,18 @@ from hetsched.errors import (
     CantCreate,
     DataError,
     HetschedError,
-    InputMissing,
     IOFailure,
-    Unavailable,
 )
-from hetsched.functions.sources import Stored, Target, reason_of
+from hetsched.paths import FORMAT_NAMES, FORMATS, HDF5, RAW, ZARR, split_path
+from hetsched.store import formats
 from hetsched.store.output_files import allocate, check_room, open_folder
-from hetsched.units import quoted
+from hetsched.store.stored import Target, reason_of
 
-HDF5 = (".h5", ".hdf5")
-TIFF = (".tif", ".tiff")
-RAW = ".raw"
-LAYOUT = re.compile(r"(.+?):([<>=|]?[a-zA-Z]\w*):(\d+(?:x\d+)*)(?::(\d+))?", re.ASCII | re.DOTALL)
-"""Of a raw file: FILE:DTYPE:SHAPE[:OFFSET], the offset in bytes."""
-KINDS = ".npy, .zarr, .h5:dataset, .tif or .raw"
-EXTRAS = {"zarr": "zarr", "h5py": "hdf5", "tifffile": "tiff"}
 NO_PLACE = (errno.ENOENT, errno.EACCES, errno.ENOTDIR)
-_hdf5 = threading.Lock()
-"""The HDF5 library computes one call at a time anyway."""
 
 
 def is_path(value: Any) -> bool:
     return isinstance(value, str | os.PathLike)
-
-
-def _library(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise Unavailable(
-            f"{name} isn't installed: pip install 'hetsched[{EXTRAS[name]}]'"
-        ) from None
-
-
-def split_path(path: str | os.PathLike[str]) -> tuple[Path, str, str]:
-    """Return a path, its kind as a suffix, and a dataset in it, or the layout of a raw file."""
-    text = os.fspath(path)
-    if (found := LAYOUT.fullmatch(text)) and not found[1].endswith(HDF5):
-        return Path(found[1]), RAW, text[found.end(1) + 1 :]
-    for suffix in HDF5:
-        head, colon, dataset = text.rpartition(f"{suffix}:")
-        if colon:
-            return Path(head + suffix), suffix, dataset.strip("/")
-    return Path(text), Path(text).suffix.lower(), ""
-
-
-# ---- inputs
-
-
-def open_array(path: str | os.PathLike[str], axis: int, closers: contextlib.ExitStack) -> Any:
-    """Open the array in a file, along `axis`: an ndarray or a `Stored`.
-
-    `closers` get what closes it. Raises InputMissing, DataError, Unavailable.
-    """
-    place, suffix, dataset = split_path(path)
-    opener = _OPENERS.get(suffix)
-    try:
-        if not place.exists():
-            raise InputMissing(f"{place}: no such file")
-        if opener is None:
-            raise DataError(f"{place}: its name must end with {KINDS}")
-        _check_kind(place, suffix)
-        return opener(place, axis, dataset, closers)
-    except HetschedError:
-        raise
-    except PermissionError as error:
-        raise InputMissing(f"{place}: {error.strerror}") from error
-    except Exception as error:  # of the library that reads it: the file may hold anything
-        message = f"{place}: isn't a usable {suffix} file: {reason_of(error)}"
-        raise DataError(message) from error
-
-
-def _check_kind(path: Path, suffix: str) -> None:
-    """Refuse what libraries would wait for, such as a FIFO."""
-    if suffix == ".zarr" and path.is_dir():
-        records = [path / name for name in ("zarr.json", ".zarray", ".zgroup")]
-    else:
-        records = [path]
-    for each in records:
-        if each.exists() and not each.is_file():
-            raise DataError(f"{each}: isn't a regular file")
-
-
-def _open_npy(path: Path, axis: int, dataset: str, closers: contextlib.ExitStack) -> Any:
-    return np.load(path, mmap_mode="r", allow_pickle=False)
-
-
-def _open_raw(path: Path, axis: int, layout: str, closers: contextlib.ExitStack) -> Any:
-    if not layout:
-        raise DataError(
-            f"{path}: what is in it? Give dtype and shape, and the offset if it isn't 0, as"
-            f" {path}:uint16:500x512x512:4096"
-        )
-    name, sizes, offset = (*layout.split(":"), "0")[:3]
-    try:
-        dtype = np.dtype(name)
-    except TypeError:
-        raise DataError(f"{path}: {quoted(name)} is no dtype of NumPy's") from None
-    if not dtype.itemsize or dtype.hasobject:
-        raise DataError(f"{path}: {dtype}; only numeric dtypes are supported")
-    shape = tuple(map(int, sizes.split("x")))
-    needed, size = int(offset) + math.prod(shape) * dtype.itemsize, path.stat().st_size
-    if needed > size:
-        raise DataError(f"{path}: has {size} bytes; {layout} takes {needed}")
-    if not math.prod(shape):
-        return np.empty(shape, dtype)
-    return np.memmap(path, dtype, "r", int(offset), shape)
-
-
-def _open_zarr(path: Path, axis: int, dataset: str, closers: contextlib.ExitStack) -> Any:
-    array = _library("zarr").open_array(str(path), mode="r")
-    return Stored(array, _checked_axis(axis, array.ndim, path), name=str(path))
-
-
-def _open_hdf5(path: Path, axis: int, dataset: str, closers: contextlib.ExitStack) -> Any:
-    file = _library("h5py").File(path, "r")
-    closers.callback(file.close)
-    if not dataset:
-        names = [name for name, value in file.items() if hasattr(value, "dtype")]
-        if len(names) != 1:
-            raise DataError(f"{path}: holds {len(names)} datasets; give one, {path}:NAME")
-        dataset = names[0]
-    if dataset not in file:
-        raise DataError(f"{path}: has no dataset {quoted(dataset)}")
-    array = file[dataset]
-    if not hasattr(array, "dtype"):
-        raise DataError(f"{path}: {dataset} is a group, not a dataset")
-    return Stored(array, _checked_axis(axis, array.ndim, path), _hdf5, str(path))
-
-
-def _open_tiff(path: Path, axis: int, dataset: str, closers: contextlib.ExitStack) -> Any:
-    tifffile = _library("tifffile")
-    with contextlib.suppress(ValueError):  # it is compressed
-        return tifffile.memmap(path, mode="r")
-    file = tifffile.TiffFile(path)
-    closers.callback(file.close)
-    series = file.series[0]
-    if series.ndim < 3 or len(series.pages) != series.shape[0] or axis % series.ndim:
-        return series.asarray()
-    return Stored(_Pages(series), 0, threading.Lock(), str(path))
-
-
-class _Pages:
-    """A compressed TIFF stack, read by pages."""
-
-    def __init__(self, series: Any) -> None:
-        self._series = series
-        self.shape, self.dtype, self.ndim = series.shape, series.dtype, series.ndim
-
-    def __getitem__(self, index: tuple[slice, ...]) -> np.ndarray:
-        pages = self._series.pages[index[0]]
-        return np.stack([page.asarray() for page in pages])
-
-
-def _checked_axis(axis: int, ndim: int, path: Path) -> int:
-    if not -ndim <= axis < ndim:
-        raise DataError(f"{path} has {ndim} axes: it has no axis {axis}")
-    return axis % ndim
-
-
-_LIBRARIES = {
-    ".zarr": "zarr",
-    **dict.fromkeys(HDF5, "h5py"),
-    **dict.fromkeys(TIFF, "tifffile"),
-}
-_OPENERS = {
-    ".npy": _open_npy,
-    RAW: _open_raw,
-    ".zarr": _open_zarr,
-    **dict.fromkeys(HDF5, _open_hdf5),
-    **dict.fromkeys(TIFF, _open_tiff),
-}
-
-
-# ---- outputs
 
 
 class OutputFile:
@@ -208,14 +43,12 @@ class OutputFile:
     def __init__(self, path: str | os.PathLike[str], force: bool = False) -> None:
         """`force`: replace an existing one. Raises CantCreate, DataError, Unavailable."""
         self._force = force
-        self.path, self._suffix, dataset = split_path(path)
-        if self._suffix == RAW and dataset:
-            raise DataError(f"{self.path}: gets the layout of the result; don't give {dataset}")
+        place = split_path(path)
+        self.path, self._suffix, dataset = Path(place.file), place.suffix, place.part
         self._dataset = dataset or "data"
-        if self._suffix not in _OPENERS:
-            raise DataError(f"{self.path}: its name must end with {KINDS}")
-        if self._suffix in _LIBRARIES:
-            _library(_LIBRARIES[self._suffix])
+        if self._suffix not in FORMATS:
+            raise DataError(f"{self.path}: its name must end with {FORMAT_NAMES}")
+        formats.check_new(place)
         try:
             exists = self.path.exists()
         except OSError as error:  # such as a name that is too long
@@ -246,7 +79,7 @@ class OutputFile:
         """Return the array that an earlier process has created, its values from `offset` on."""
         with self._failures("can't be opened again"):
             if self._suffix == ".zarr":
-                return Target(_library("zarr").open_array(str(self.hidden), mode="r+"), axis)
+                return Target(formats.library(ZARR).open_array(str(self.hidden), mode="r+"), axis)
             return self._mapped(tuple(shape), dtype, offset)
 
     @contextlib.contextmanager
@@ -286,7 +119,7 @@ class OutputFile:
         with open_folder(str(self.hidden.absolute())) as folder:
             check_room(str(self.path), folder, math.prod(shape) * dtype.itemsize)
         if self._suffix == ".zarr":
-            zarr = _library("zarr")
+            zarr = formats.library(ZARR)
             chunks = (*shape[:axis], granule, *shape[axis + 1 :])
             array = zarr.create_array(str(self.hidden), shape=shape, dtype=dtype, chunks=chunks)
             return Target(array, axis)
@@ -299,7 +132,7 @@ class OutputFile:
     def _described(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
         """Write a file without values, and return where these begin."""
         if self._suffix in HDF5:
-            h5py = _library("h5py")
+            h5py = formats.library(self._suffix)
             layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
             layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
             with h5py.File(self.hidden, "w") as file:
@@ -311,7 +144,7 @@ class OutputFile:
         elif self._suffix == RAW:
             array = np.memmap(self.hidden, dtype, "w+", shape=shape)
         else:
-            array = _library("tifffile").memmap(
+            array = formats.library(self._suffix).memmap(
                 self.hidden, shape=shape, dtype=dtype, bigtiff=True, photometric="minisblack"
             )
         return int(array.offset)

@@ -23,7 +23,7 @@ from hetsched.bounded_cache import BoundedCache
 from hetsched.dtypes import NUMERIC
 from hetsched.errors import DataError, HetschedError, InternalError, JobFailed, UsageError
 from hetsched.functions.call import MODES, PIECE_BYTES, Call, Outdated, Reduction
-from hetsched.functions.files import OutputFile, is_path, open_array
+from hetsched.functions.files import OutputFile, is_path
 from hetsched.functions.identity import function_name, identity
 from hetsched.functions.peak import Peak, cores_with_memory, free_memory
 from hetsched.functions.processes import REFERENCE as PROCESS
@@ -31,7 +31,6 @@ from hetsched.functions.processes import failed_units, process_job, reason_again
 from hetsched.functions.profile import SMALL, SPLIT, calls
 from hetsched.functions.race import Race
 from hetsched.functions.session import session
-from hetsched.functions.sources import Stored, Target, common_granule, is_stored
 from hetsched.functions.twins import KINDS, asked, decorated, twins_of, undecorated
 from hetsched.functions.workload import (
     CALL,
@@ -41,6 +40,8 @@ from hetsched.functions.workload import (
     Registered,
     reference,
 )
+from hetsched.store.formats import open_array
+from hetsched.store.stored import Stored, Target, common_granule, is_stored
 from hetsched.units import format_bytes, quoted
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Opens input files: arrays in ``.npy`` files, and small files read as a whole.
 
-Devices `pread` the data from the descriptors opened here, starting at the header's `offset`.
+Devices `pread` the data from the descriptors opened here, starting at the layout's `offset`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import msgspec
 import numpy as np
 from numpy.lib import format as npy
 
@@ -42,17 +42,20 @@ ARCHIVE_ERRORS = (
 """What `zipfile` and NumPy raise for a damaged archive."""
 
 
-@dataclass(frozen=True)
-class NpyHeader:
-    """The array in a ``.npy`` file. `dtype` is NumPy's string, byte order included ("<c8")."""
+class ArrayLayout(msgspec.Struct, frozen=True):
+    """The array in a file. `dtype` is NumPy's string, byte order included ("<c8").
+
+    `library`: the suffix and the part that only the library of the format can read ("": anybody).
+    """
 
     shape: tuple[int, ...]
     dtype: str
-    order: str
-    offset: int  # Of the data
+    order: str = "C"
+    offset: int = 0  # Of the data
+    library: str = ""
 
 
-def read_header(path: str, fd: int) -> NpyHeader:
+def read_header(path: str, fd: int) -> ArrayLayout:
     """Read the header of the .npy file behind `fd`; `path` is used in errors only.
 
     The file must be exactly as long as its header says: further bytes are usually a second array
@@ -85,7 +88,7 @@ def read_header(path: str, fd: int) -> NpyHeader:
             f"{path}: has {size - offset - nbytes} bytes more than its header says"
             f" ({extents} {dtype.name}); several arrays in one file?"
         )
-    return NpyHeader(shape, dtype.str, "F" if is_fortran else "C", offset)
+    return ArrayLayout(shape, dtype.str, "F" if is_fortran else "C", offset)
 
 
 def parse_header(path: str, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -110,13 +113,12 @@ def parse_header(path: str, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.
     return shape, is_fortran, dtype
 
 
-def npy_layout(shape: tuple[int, ...], dtype: str) -> tuple[bytes, int]:
-    """Return the header of a ``.npy`` file, and the bytes of the whole file."""
+def npy_header(shape: tuple[int, ...], dtype: str) -> bytes:
     file, element = io.BytesIO(), np.dtype(dtype)
     extents = tuple(map(int, shape))
     header = {"descr": npy.dtype_to_descr(element), "fortran_order": False, "shape": extents}
     npy.write_array_header_1_0(file, header)
-    return file.getvalue(), file.tell() + math.prod(extents) * element.itemsize
+    return file.getvalue()
 
 
 @contextmanager

@@ -1,23 +1,17 @@
 """Sparse matrices and arrays in Matrix Market and .npz files.
 
 The shapes are known from the beginning of the file; nothing is unpickled. The file is read by a
-process of its own: SciPy's parsers hold the GIL, have crashed on files, and believe an archive
-that claims to hold terabytes.
+process of its own.
 """
 
 from __future__ import annotations
 
-import ctypes
 import io
 import math
 import os
-import resource
-import signal
-import subprocess
 import sys
-import warnings
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +21,7 @@ import numpy as np
 from hetsched import errors
 from hetsched.sparse_rows import MAX_INT32, sparse_arrays, value_dtype
 from hetsched.store import input_files
+from hetsched.store.reader_process import START_SECONDS, read_apart, serve
 from hetsched.units import format_bytes
 
 MARKET_MAGIC = b"%%MatrixMarket"
@@ -38,18 +33,11 @@ MAX_HEADER = 1 << 20
 """Bytes of the header with its comments; SuiteSparse's largest have some KiB."""
 MAX_EXTENT = 2**62
 """Rows or columns that a header may claim: more would overflow int64 arithmetic."""
-READER_BYTES = 512 << 20
-"""Memory of the reader besides its data: its libraries reserve much."""
-THREAD_BYTES = 16 << 20
-"""Of each thread of the parser, which has one per core: its stack and its buffers."""
 BYTES_PER_DATA_BYTE = 5
 """Memory of the reader per byte of the arrays: SciPy reads triples, expands symmetric ones and
 sorts them by rows, each time in new arrays."""
-START_SECONDS = 30.0
-"""To start the reader on a busy machine."""
 MIN_READ_RATE = 2e6
 """Bytes per second; a core reads 50 to 150 MB/s of text."""
-_PR_SET_PDEATHSIG = 1
 
 Shapes = dict[str, tuple[tuple[int, ...], str]]
 """Part of the input ("" for a dense array) -> (shape, dtype name)."""
@@ -186,11 +174,16 @@ def read_matrix(
             f"{path}: needs {format_bytes(nbytes)} of shared memory, the limit here is"
             f" {format_bytes(max_bytes)}"
         )
-    threads = THREAD_BYTES * (os.cpu_count() or 1)
-    memory = READER_BYTES + threads + BYTES_PER_DATA_BYTE * nbytes
     outputs = {part: os.memfd_create(f"hetsched-matrix-{part}") for part in shapes}
     try:
-        _run_reader(path, fd, memory, list(outputs.values()))
+        read_apart(
+            __name__,
+            path,
+            list(map(str, (fd, *outputs.values()))),
+            nbytes=BYTES_PER_DATA_BYTE * nbytes,
+            seconds=reading_seconds(os.fstat(fd).st_size),
+            fds=(fd, *outputs.values()),
+        )
         # Each is freed with its array
         return {
             part: np.load(f"/proc/self/fd/{output}", mmap_mode="r", allow_pickle=False)
@@ -205,60 +198,16 @@ def reading_seconds(size: int) -> float:
     return START_SECONDS + size / MIN_READ_RATE
 
 
-def _run_reader(path: str, fd: int, memory: int, outputs: list[int]) -> None:
-    # -P: no file of the working folder may shadow a module.
-    command = [sys.executable, "-P", "-m", __name__]
-    command += map(str, (os.getpid(), memory, fd, *outputs))
-    import_path = os.pathsep.join(filter(None, sys.path))
-    try:
-        reader = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            pass_fds=(fd, *outputs),
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": import_path},
-            process_group=0,
-            timeout=reading_seconds(os.fstat(fd).st_size),
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise errors.IOFailure(f"{path}: hasn't been read after {error.timeout:.0f} s") from None
-    except OSError as error:
-        raise errors.TryAgain(f"{path}: can't start the process that reads it: {error}") from None
-    if reader.returncode == errors.DataError.code:
-        raise errors.DataError(f"{path}: {reader.stdout.decode(errors='replace')}")
-    if reader.returncode < 0:
-        crash = signal.Signals(-reader.returncode).name
-        raise errors.DataError(f"{path}: broken: the process that reads it ended by {crash}")
-    if reader.returncode:
-        reason = reader.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise errors.IOFailure(
-            f"{path}: the process that reads it ended with status {reader.returncode}:"
-            f" {reason[:200]}"
-        )
-
-
 # ---- in the process that reads one file
 
 
-def main(parent: int, memory: int, fd: int, *outputs: int) -> int:
-    """Read the file behind `fd` into the memfds `outputs`, using at most `memory` bytes."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        return 1
-    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
-    warnings.simplefilter("ignore")  # standard error is for what went wrong
-    try:
-        for output, array in zip(outputs, _arrays(fd, len(outputs) > 1), strict=True):
-            with open(output, "wb") as file:
-                np.save(file, array, allow_pickle=False)
-    except errors.DataError as error:
-        sys.stdout.write(str(error))
-        return errors.DataError.code
-    except MemoryError:
-        sys.stdout.write(f"reading it needs more than {format_bytes(memory)} of memory")
-        return errors.DataError.code
-    return 0
+def _save_parts(arguments: Sequence[str]) -> str:
+    """Read the file behind the first descriptor into the memfds that follow."""
+    fd, *outputs = map(int, arguments)
+    for output, array in zip(outputs, _arrays(fd, len(outputs) > 1), strict=True):
+        with open(output, "wb") as file:
+            np.save(file, array, allow_pickle=False)
+    return ""
 
 
 def _arrays(fd: int, is_wanted_sparse: bool) -> Iterable[np.ndarray]:
@@ -295,4 +244,4 @@ def _read(fd: int, is_text: bool) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:])))
+    sys.exit(serve(_save_parts))

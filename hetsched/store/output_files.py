@@ -6,6 +6,9 @@ caller records the `PreparedOutput` in its journal, and `PreparedOutput.publish`
 After a crash that is called again: it does what remains to be done, at whatever system call the
 process ended.
 
+The values of a Zarr store are written to a plain file, too, and packed into its chunks at the end:
+two devices that write to the same chunk would lose data.
+
 Without a record in the journal the job goes on where its outputs were complete. While it runs,
 they are synced now and then; after that the units that were finished before are noted in a small
 file beside each hidden one. The next daemon opens the hidden file again instead of a new one, if
@@ -20,10 +23,12 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import math
 import os
 import secrets
+import shutil
 import stat
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +36,9 @@ import msgspec
 import numpy as np
 
 from hetsched import errors
-from hetsched.store import input_files
+from hetsched.paths import ZARR, split_path
+from hetsched.store import formats, input_files
+from hetsched.store.stored import reason_of
 from hetsched.units import format_bytes
 
 MAX_WRITE = 64 << 20
@@ -84,9 +91,24 @@ class PreparedOutput(msgspec.Struct, frozen=True):
 
     def _name(self) -> None:
         hidden, target = Path(os.fsdecode(self.temporary)), Path(os.fsdecode(self.target))
-        if self.force:
+        if hidden.is_dir():
+            self._name_store(hidden, target)
+        elif self.force:
             hidden.replace(target)
-            return
+        else:
+            self._name_new(hidden, target)
+
+    def _name_store(self, hidden: Path, target: Path) -> None:
+        """Name a folder. What it replaces is moved aside: no system call replaces a full one."""
+        if os.path.lexists(target):
+            if not self.force:
+                raise FileExistsError
+            _remove(f"{hidden}.old")
+            target.rename(f"{hidden}.old")
+        hidden.rename(target)
+        _remove(f"{hidden}.old")
+
+    def _name_new(self, hidden: Path, target: Path) -> None:
         try:
             os.link(hidden, target)  # fails if the name exists; a rename would replace that file
         except FileExistsError:
@@ -139,7 +161,7 @@ class OutputFile:
 
     End it with `publish`, or with `discard`, after `prepare`, too. `path` is the target, absolute,
     links resolved; `mode` that of the file that is replaced, or None; `finished` the units that an
-    earlier daemon has completed in it.
+    earlier daemon has completed in it; `packed`: the shape and dtype of a Zarr store.
     """
 
     fd: int
@@ -150,6 +172,12 @@ class OutputFile:
     offset: int = 0
     finished: Ranges = ()
     is_prepared: bool = False
+    packed: tuple[tuple[int, ...], str] | None = None
+
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes that `prepare` packs."""
+        return os.fstat(self.fd).st_size if self.packed is not None and self.fd >= 0 else 0
 
     def write(self, data: bytes | memoryview, offset: int = 0) -> None:
         """Write `data`, as `publishing` expects. Raises OSError."""
@@ -166,18 +194,36 @@ class OutputFile:
         """
         try:
             with creation_errors(self.path), open_folder(self.path) as folder:
-                if self.mode is not None:
+                temporary = self.hidden
+                if self.packed is not None:
+                    temporary = self._pack(*self.packed, sync=sync)
+                elif self.mode is not None:
                     os.fchmod(self.fd, self.mode)
-                if sync or self.force:
+                if self.packed is None and (sync or self.force):
                     fsync(self.path, self.fd)
                 if sync:
                     fsync(self.path, folder)
-                inode = os.fstat(self.fd).st_ino
+                inode = os.lstat(temporary).st_ino
         except BaseException:
             self.discard()
             raise
         self.is_prepared = True
-        return PreparedOutput(os.fsencode(self.hidden), os.fsencode(self.path), self.force, inode)
+        return PreparedOutput(os.fsencode(temporary), os.fsencode(self.path), self.force, inode)
+
+    def _pack(self, shape: tuple[int, ...], dtype: str, sync: bool) -> str:
+        """Put the values into a Zarr store, and return its path."""
+        store = _store_path(self.hidden)
+        _remove(store)
+        try:
+            formats.pack(self.fd, shape, dtype, store)
+            if sync or self.force:
+                _fsync_tree(store)
+        except OSError as error:
+            raise _write_error(self.path, error) from None
+        except Exception as error:  # of the library
+            raise errors.IOFailure(f"{self.path}: can't be packed: {reason_of(error)}") from error
+        _remove(self.hidden)
+        return store
 
     def publish(self) -> None:
         """Give the complete file its name, atomically."""
@@ -195,6 +241,8 @@ class OutputFile:
     def close(self) -> None:
         """Close the file, which keeps its hidden name. From now on it may be a leftover."""
         if self.fd >= 0:
+            with contextlib.suppress(OSError):  # devices may have it open for a while
+                fcntl.flock(self.fd, fcntl.LOCK_UN)
             os.close(self.fd)
         self.fd = -1
 
@@ -211,14 +259,24 @@ def create_output(
     token: str = "",
     identity: str = "",
 ) -> OutputFile:
-    """Create an unfinished ``.npy`` file with its header written and all its space allocated.
+    """Create an unfinished file for an array, with all its space allocated.
 
-    `inputs` (st_dev, st_ino) must not be the output. `token` determines the hidden name: a file of
-    that name is a leftover, and replaced. But one with the same `identity` (of the job and its
-    inputs), in which units are known to be complete, is opened again.
+    The name tells the format, and is that of a ``.npy`` file if it doesn't. `inputs` (st_dev,
+    st_ino) must not be the output. `token` determines the hidden name: a file of that name is a
+    leftover, and replaced. But one with the same `identity` (of the job and its inputs), in which
+    units are known to be complete, is opened again.
     """
-    prefix, nbytes = input_files.npy_layout(shape, dtype)
-    return create_file(path, nbytes, force, inputs, token, identity, prefix)
+    place, nbytes = split_path(path), math.prod(shape) * np.dtype(dtype).itemsize
+    formats.check_new(place)
+
+    def begin(fd: int) -> int:
+        check_room(place.file, fd, nbytes * (1 + (place.suffix == ZARR)))
+        return formats.begin(place, fd, shape, dtype)
+
+    output = create_file(place.file, nbytes, force, inputs, token, identity, begin)
+    if place.suffix == ZARR:
+        output.packed = (shape, dtype)
+    return output
 
 
 def create_file(
@@ -228,25 +286,28 @@ def create_file(
     inputs: Collection[tuple[int, int]] = (),
     token: str = "",
     identity: str = "",
-    prefix: bytes = b"",
+    begin: Callable[[int], int] = lambda fd: 0,
 ) -> OutputFile:
-    """Create an unfinished file of `nbytes`, which begins with `prefix`; see `create_output`."""
+    """Create an unfinished file with room for `nbytes`; see `create_output`.
+
+    `begin`: writes what comes before them, and returns their offset.
+    """
     target, mode = _checked_target(path, force, inputs)
     hidden = _hidden_path(target, token)
-    found = _open_finished(hidden, identity, nbytes, prefix) if identity else None
+    found = _open_finished(hidden, identity, nbytes) if identity else None
     if found is not None:
-        return OutputFile(found[0], target, hidden, force, mode, len(prefix), found[1])
+        fd, record = found
+        return OutputFile(fd, target, hidden, force, mode, len(record.beginning), record.ranges)
     with creation_errors(path):
         if token:
-            _unlink(hidden)
-            _unlink(_parts_path(hidden))
+            _remove_all(hidden)
             fd = _open_new(hidden)
         else:
             fd, hidden = _open_hidden(target)
-    output = OutputFile(fd, target, hidden, force, mode, len(prefix))
+    output = OutputFile(fd, target, hidden, force, mode)
     try:
-        allocate(path, fd, nbytes)
-        output.write(prefix)
+        output.offset = begin(fd)
+        allocate(path, fd, max(os.fstat(fd).st_size, output.offset + nbytes))
     except BaseException as error:
         output.discard()
         if isinstance(error, OSError):
@@ -264,11 +325,14 @@ def check_output(
     inputs: Collection[tuple[int, int]] = (),
 ) -> OutputClaim:
     """Check what `create_output` would, but for the space, and return what the file will need."""
-    target, _ = _checked_target(path, force, inputs)
-    with creation_errors(path), open_folder(target):
+    place = split_path(path)
+    formats.check_new(place)
+    target, _ = _checked_target(place.file, force, inputs)
+    with creation_errors(place.file), open_folder(target):
         if not os.access(os.path.dirname(target), os.W_OK | os.X_OK):
             raise OSError(errno.EACCES, os.strerror(errno.EACCES))
-    return OutputClaim(target, input_files.npy_layout(shape, dtype)[1], tuple(shape), dtype)
+    nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+    return OutputClaim(target, nbytes, tuple(shape), dtype)
 
 
 def check_folder(path: str, nbytes: int) -> None:
@@ -321,7 +385,8 @@ def _checked_target(
             return target, None
     if (existing.st_dev, existing.st_ino) in inputs:
         raise errors.DataError(f"{path}: is also the input; give the output another name")
-    if not stat.S_ISREG(existing.st_mode):
+    is_store = path.endswith(ZARR) and any(Path(path, n).exists() for n in formats.RECORDS)
+    if not stat.S_ISREG(existing.st_mode) and not is_store:
         raise errors.CantCreate(
             f"{path}: is {input_files.file_kind(existing.st_mode)}; give the name of a file"
         )
@@ -349,7 +414,7 @@ def _open_hidden(target: str) -> tuple[int, str]:
         try:
             fcntl.flock(leftover, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(leftover), Path(usual).lstat()):
-                _unlink(usual)
+                _remove_all(usual)
         finally:
             os.close(leftover)
     for hidden in (usual, _hidden_path(target, f"{digest}-{secrets.token_hex(4)}")):
@@ -399,34 +464,35 @@ def _no_room(path: str, fd: int, nbytes: int, code: int) -> errors.CantCreate:
 
 
 class PartsRecord(msgspec.Struct, frozen=True):
-    """`identity`: of the job and its inputs; `inode`: of the hidden file."""
+    """`identity`: of the job and its inputs; `inode`: of the hidden file; `beginning`: what is in
+    it before the data."""
 
     identity: str
     inode: int
+    beginning: bytes
     ranges: Ranges
 
 
 _decode_parts = msgspec.msgpack.Decoder(PartsRecord).decode
 
 
-def mark_finished(files: Sequence[tuple[str, int]], identity: str, ranges: Ranges) -> None:
-    """Note that these units of all output files (hidden name, descriptor) are complete.
+def mark_finished(files: Sequence[tuple[str, int, int]], identity: str, ranges: Ranges) -> None:
+    """Note that these units of output files (hidden name, descriptor, offset) are complete.
 
     Waits until their data are on disk. After an error nothing new is noted.
     """
-    for path, fd in files:
+    for path, fd, _ in files:
         fsync(path, fd)
-    for path, fd in files:
-        record = PartsRecord(identity, os.fstat(fd).st_ino, ranges)
+    for path, fd, offset in files:
+        beginning = os.pread(fd, offset, 0)
+        record = PartsRecord(identity, os.fstat(fd).st_ino, beginning, ranges)
         replace_file(_parts_path(path), msgspec.msgpack.encode(record))
         if not os.path.lexists(path):  # it was published or discarded meanwhile
-            _unlink(_parts_path(path))
+            _remove(_parts_path(path))
 
 
-def _open_finished(
-    hidden: str, identity: str, nbytes: int, prefix: bytes
-) -> tuple[int, Ranges] | None:
-    """Open a hidden file again, and return its descriptor and what is complete in it.
+def _open_finished(hidden: str, identity: str, nbytes: int) -> tuple[int, PartsRecord] | None:
+    """Open a hidden file again, and return its descriptor and what is noted of it.
 
     None: there is none for this job, or it isn't as noted.
     """
@@ -441,11 +507,12 @@ def _open_finished(
         if (
             record.identity == identity
             and stat.S_ISREG(status.st_mode)
-            and (status.st_nlink, status.st_ino, status.st_size) == (1, record.inode, nbytes)
-            and os.pread(fd, len(prefix), 0) == prefix
+            and (status.st_nlink, status.st_ino) == (1, record.inode)
+            and status.st_size >= len(record.beginning) + nbytes
+            and os.pread(fd, len(record.beginning), 0) == record.beginning
             and record.ranges == merged(record.ranges)
         ):
-            return fd, record.ranges
+            return fd, record
     if fd >= 0:
         os.close(fd)
     return None
@@ -458,7 +525,7 @@ def remove_unfinished(path: str, token: str) -> None:
     """
     with contextlib.suppress(OSError):
         for entry in _unfinished(path, token):
-            _unlink(str(entry))
+            _remove(str(entry))
 
 
 def finished_at(path: str, token: str) -> float:
@@ -475,12 +542,16 @@ def _remove_hidden(hidden: str, inode: int) -> None:
     with contextlib.suppress(FileNotFoundError):
         if os.lstat(hidden).st_ino != inode:
             return
-    _unlink(hidden)
-    _unlink(_parts_path(hidden))
+    _remove_all(hidden)
+
+
+def _remove_all(hidden: str) -> None:
+    for path in (hidden, _parts_path(hidden), _store_path(hidden)):
+        _remove(path)
 
 
 def _unfinished(path: str, token: str) -> list[Path]:
-    folder = Path(os.path.realpath(path)).parent
+    folder = Path(os.path.realpath(split_path(path).file)).parent
     ours = (f".hetsched-{token}-", f".hetsched-{token}.")
     return [entry for entry in folder.iterdir() if entry.name.startswith(ours)]
 
@@ -497,6 +568,11 @@ def _hidden_path(target: str, token: str) -> str:
 def _parts_path(hidden: str) -> str:
     """Return the path of the record of what is complete in a hidden file."""
     return f"{hidden}s"
+
+
+def _store_path(hidden: str) -> str:
+    """Return the path of the Zarr store that a hidden file is packed into."""
+    return f"{hidden}{ZARR}"
 
 
 def merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
@@ -534,7 +610,7 @@ def without(first: int, end: int, finished: Ranges) -> list[tuple[int, int]]:
 def replace_file(path: str, raw: bytes) -> None:
     """Replace a small file once the new one is on disk, and sync its name. Raises as `fsync`."""
     temporary = f"{path}.new"
-    _unlink(temporary)
+    _remove(temporary)
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(fd, "wb") as file, open_folder(path) as folder:
@@ -544,13 +620,27 @@ def replace_file(path: str, raw: bytes) -> None:
             Path(temporary).replace(path)
             fsync(path, folder)
     except OSError as error:
-        _unlink(temporary)
+        _remove(temporary)
         raise _write_error(path, error) from None
 
 
-def _unlink(path: bytes | str) -> None:
-    with contextlib.suppress(OSError):
-        Path(os.fsdecode(path)).unlink()
+def _remove(path: str) -> None:
+    """Remove a file, or the folder of a store, if it is there."""
+    if Path(path).is_dir() and not Path(path).is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            Path(path).unlink()
+
+
+def _fsync_tree(folder: str) -> None:
+    for path, _, names in os.walk(folder):
+        for each in (*(os.path.join(path, name) for name in names), path):
+            fd = os.open(each, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                fsync(each, fd)
+            finally:
+                os.close(fd)
 
 
 def fsync(path: str, fd: int) -> None:

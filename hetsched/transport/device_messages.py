@@ -43,6 +43,7 @@ class StoredArray(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str  # NumPy's string, as stored, with its byte order
     offset: int = 0  # Bytes
     order: str = "C"  # Or "F"
+    library: str = ""  # Of a file: what its format's library reads (`ArrayLayout`)
     lent: bool = False  # What is attached is the array itself
     output: bool = False  # The job writes to it
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
 
-from hetsched.functions.files import open_array
+from hetsched.store.formats import open_array
 
 from .conftest import Call
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.errors import DataError, HetschedError, InputMissing
-from hetsched.store.input_files import NpyHeader, open_regular, read_header, read_whole
+from hetsched.store.input_files import ArrayLayout, open_regular, read_header, read_whole
 
 
 def raw(path: Path, header: str, data: bytes = b"", version: bytes = b"\x01\x00") -> str:
@@ -29,7 +29,7 @@ def says(descr: str = "'<c8'", order: str = "False", shape: str = "(2, 3)") -> s
     return f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}\n"
 
 
-def header_of(path: str) -> NpyHeader:
+def header_of(path: str) -> ArrayLayout:
     fd = open_regular(path, "a .npy file")
     try:
         return read_header(path, fd)

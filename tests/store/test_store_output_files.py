@@ -231,7 +231,7 @@ def crashed(path: Path) -> None:
     """Write a half, and end without closing."""
     output = opened(path)
     os.pwrite(output.fd, np.ones((4, 4)).tobytes(), output.offset)
-    mark_finished([(output.hidden, output.fd)], "job 1", ((0, 4),))
+    mark_finished([(output.hidden, output.fd, output.offset)], "job 1", ((0, 4),))
     os.close(output.fd)
 
 

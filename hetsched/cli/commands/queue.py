@@ -23,6 +23,7 @@ from hetsched.cli.terminal import answer, note, out, out_json, out_lines
 from hetsched.client.control import Control
 from hetsched.errors import HetschedError, UsageError
 from hetsched.job import SCHEMA, Done, Ended, Failed, JobState, Queued
+from hetsched.paths import FORMAT_NAMES
 from hetsched.text import parameters
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def result(
     job: JobNumber,
     output: Annotated[
         list[Any] | None,
-        option("[NAME=]FILE", "Save as .npy.", flags.new_array_file, "--output", "-o"),
+        option("[NAME=]FILE", f"Save: {FORMAT_NAMES}.", flags.new_array_file, "--output", "-o"),
     ] = None,
     force: Force = False,
     json: Json = False,

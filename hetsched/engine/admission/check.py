@@ -38,8 +38,9 @@ from hetsched.engine.admission.resolved_job import (
 from hetsched.engine.threads import Pool, Step
 from hetsched.iterations.saved_state import saved_bytes
 from hetsched.job import ArenaRef, FileOut, InputRef, JobSpec, arena_refs, has_files
+from hetsched.paths import split_path
 from hetsched.sparse import PARTS, Shapes, part_name
-from hetsched.store import checkpoint, input_files, output_files
+from hetsched.store import checkpoint, formats, output_files
 from hetsched.store.matrix_file import (
     is_matrix_file,
     read_matrix,
@@ -313,7 +314,7 @@ class InputOpener:
         `matrix`: what it must hold; None: a dense array, for `is_iterative` in any kind of file.
         """
         self.step.enter(f"opening {path}")
-        self.paths.append(os.path.realpath(path))
+        self.paths.append(os.path.realpath(split_path(path).file))
         promise = None if self._pending is None else self._pending.promise(self.paths[-1])
         job, claim = promise or (None, None)
         if claim is not None and job in after and matrix is None:
@@ -321,9 +322,9 @@ class InputOpener:
                 array=name, key=PROMISED_KEY, shape=claim.shape, dtype=claim.dtype
             )
             return {name: promised}
-        expected = "a .npy file" if matrix is None else "a Matrix Market or .npz file"
+        expected = "a file with an array" if matrix is None else "a Matrix Market or .npz file"
         try:
-            fd = input_files.open_regular(path, expected)
+            fd = formats.open_file(path, expected)
         except errors.InputMissing as error:
             if job is None:
                 raise
@@ -334,15 +335,8 @@ class InputOpener:
         self.nbytes += os.fstat(fd).st_size
         if matrix is not None or (is_iterative and is_matrix_file(fd)):
             return self._read_matrix(name, path, fd, matrix)
-        header = input_files.read_header(path, fd)
-        stored = StoredArray(
-            array=name,
-            key=file_key(fd),
-            shape=header.shape,
-            dtype=header.dtype,
-            offset=header.offset,
-            order=header.order,
-        )
+        layout = formats.read_layout(path, fd)
+        stored = StoredArray(array=name, key=file_key(fd), **msgspec.structs.asdict(layout))
         return {name: stored}
 
     def _read_matrix(

@@ -153,7 +153,8 @@ class ResolvedJob(Declaration):
         """The location of the arrays, for the keys of models."""
         if self.iterative is not None:
             return "memory"
-        storage = "file" if self.in_files else "memory"
+        libraries = {f" {each.library}".partition(":")[0] for each in self.inputs.values()}
+        storage = f"file{''.join(sorted(libraries)).rstrip()}" if self.in_files else "memory"
         return f"{storage}, converted" if self.converted else storage
 
     @property

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from hetsched import errors
-from hetsched.device_process.arrays import ArenaArray, FileArray, OpenFile
+from hetsched.device_process.arrays import ArenaArray, OpenFile, array_in_file
 from hetsched.devices.base import HostArray
 from hetsched.engine.admission.resolved_job import (
     ResolvedJob,
@@ -262,13 +262,19 @@ class JobArrays:
         outputs = await disk.call(
             entering(f"completing {paths}", prepare),
             discard=output_files.discard_all,  # nothing cancels this
-            deadline=seconds,
+            deadline=seconds + sum(out.packed_bytes for out in job.outputs.values()) / MIN_RATE,
         )
-        if on_complete is None:
-            name = functools.partial(output_files.publish_or_discard, outputs, sync=False)
-        else:
+        if on_complete is not None:
             await answer_of(lambda on_done: on_complete(outputs, functools.partial(on_done, None)))
-            name = functools.partial(output_files.publish_all, outputs)
+
+        def name() -> None:
+            if on_complete is None:
+                output_files.publish_or_discard(outputs, sync=False)
+            else:
+                output_files.publish_all(outputs)
+            for output in job.outputs.values():  # their locks would keep HDF5 from opening them
+                output.close()
+
         try:
             await disk.call(entering(f"publishing {paths}", name), deadline=seconds)
         except TaskLate as error:
@@ -340,7 +346,7 @@ MIN_RATE = 20e6
 """Bytes per second that a disk is expected to reach."""
 
 
-def _open_file(spec: ArraySpec, fd: int, stored: device_messages.StoredArray) -> FileArray:
+def _open_file(spec: ArraySpec, fd: int, stored: device_messages.StoredArray) -> HostArray:
     """Return an array in a file, with a descriptor of its own, as its thread may hang.
 
     Raises TryAgain if there is none left.
@@ -349,8 +355,7 @@ def _open_file(spec: ArraySpec, fd: int, stored: device_messages.StoredArray) ->
         own = os.dup(fd)
     except OSError as error:
         raise errors.TryAgain(f"{spec.name}: {error.strerror}; try again later") from error
-    file = OpenFile(own)
-    return FileArray(spec, file, stored.shape, stored.dtype, stored.offset, stored.order)
+    return array_in_file(spec, OpenFile(own), stored)
 
 
 @dataclass

@@ -228,14 +228,14 @@ class FinishedParts:
             # Descriptors of its own: the job's may be closed before the thread has ended.
             with contextlib.ExitStack() as stack:
                 for output in self._job.outputs.values():
-                    files.append((output.hidden, os.dup(output.fd)))
+                    files.append((output.hidden, os.dup(output.fd), output.offset))
                     stack.callback(os.close, files[-1][1])
                 close = stack.pop_all().close
         except OSError as error:
             log.warning("finished parts can't be marked: %s", error)
             return
 
-        text = f"writing {', '.join(hidden for hidden, _ in files)} to disk"
+        text = f"writing {', '.join(hidden for hidden, *_ in files)} to disk"
         identity = self._job.parts_identity
         mark = entering(text, lambda: output_files.mark_finished(files, identity, ranges))
         deadline = self._context.deadlines.step

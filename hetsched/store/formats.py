@@ -1,0 +1,372 @@
+"""Arrays in files of all formats: what is in one, its values, and the layout of new ones.
+
+An array that lies in its file as NumPy would write it is read and written there by descriptor,
+whatever the format. The others, in chunks or compressed, are read by the library of their format.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import itertools
+import math
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from hetsched.dtypes import NUMERIC
+from hetsched.errors import DataError, HetschedError, InputMissing, Unavailable
+from hetsched.paths import FORMAT_NAMES, FORMATS, HDF5, RAW, TIFF, ZARR, ArrayPath, split_path
+from hetsched.store import input_files
+from hetsched.store.input_files import ArrayLayout
+from hetsched.store.reader_process import read_apart, serve
+from hetsched.store.stored import Stored, reason_of
+from hetsched.units import quoted
+
+LIBRARIES = {ZARR: "zarr", **dict.fromkeys(HDF5, "h5py"), **dict.fromkeys(TIFF, "tifffile")}
+EXTRAS = {"zarr": "zarr", "h5py": "hdf5", "tifffile": "tiff"}
+RECORDS = ("zarr.json", ".zarray", ".zgroup")
+"""Files that describe a Zarr store."""
+MAX_REMEMBERED = 100
+"""Files whose layout is remembered while they stay as they are."""
+CHUNK_BYTES = 1 << 20
+"""Of the chunks of a new Zarr array."""
+CHUNKS_AT_ONCE = 8
+"""Zarr compresses them in threads."""
+_hdf5 = threading.Lock()
+"""The HDF5 library computes one call at a time anyway."""
+
+
+def library(suffix: str) -> Any:
+    check_library(suffix)
+    return importlib.import_module(LIBRARIES[suffix])
+
+
+def check_library(suffix: str) -> None:
+    """Raise Unavailable if the library for a format isn't installed."""
+    name = LIBRARIES.get(suffix)
+    if name is not None and importlib.util.find_spec(name) is None:
+        raise Unavailable(f"{name} isn't installed: pip install 'hetsched[{EXTRAS[name]}]'")
+
+
+# ---- what is in a file
+
+
+def open_file(path: str, expected: str) -> int:
+    """Open the file of an array, or the folder of a Zarr store. Raises as `open_regular`."""
+    place = split_path(path)
+    if place.suffix == ZARR and Path(place.file).is_dir():
+        for record in RECORDS:  # libraries would wait for a FIFO
+            with contextlib.suppress(InputMissing):
+                os.close(input_files.open_regular(f"{place.file}/{record}", "a file"))
+        return os.open(place.file, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    return input_files.open_regular(place.file, expected)
+
+
+def read_layout(path: str, fd: int) -> ArrayLayout:
+    """Return what is in the file behind `fd`, which `open_file` has opened.
+
+    Libraries read it in a process of its own.
+    """
+    place = split_path(path)
+    if place.suffix == RAW:
+        layout = _raw_layout(place)
+    elif place.suffix in LIBRARIES:
+        check_library(place.suffix)
+        layout = _layout_of_library(place, _stamp(place, fd))
+    else:
+        return input_files.read_header(path, fd)
+    return _checked(place, layout)
+
+
+def _stamp(place: ArrayPath, fd: int) -> tuple[int, ...]:
+    """Return numbers that change with the layout of a file."""
+    found = [os.fstat(fd)]
+    for name in RECORDS if place.suffix == ZARR else ():
+        with contextlib.suppress(OSError):
+            found.append(Path(place.file, name).stat())
+    return tuple(n for s in found for n in (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns))
+
+
+@lru_cache(MAX_REMEMBERED)
+def _layout_of_library(place: ArrayPath, stamp: tuple[int, ...]) -> ArrayLayout:
+    found = read_apart(__name__, place.file, place)
+    return msgspec.json.decode(found, type=ArrayLayout)
+
+
+def _print_layout(arguments: Sequence[str]) -> str:
+    """Return the layout of the array at a place, as JSON; errors don't name the file."""
+    place = ArrayPath(*arguments)
+    with contextlib.ExitStack() as closers:
+        try:
+            found = _opened(place, 0, closers)
+        except HetschedError as error:
+            raise DataError(str(error).removeprefix(f"{place.file}: ")) from error
+        if not isinstance(found, ArrayLayout):
+            library = f"{place.suffix}:{place.part}"
+            found = ArrayLayout(tuple(map(int, found.shape)), found.dtype.str, library=library)
+        return msgspec.json.encode(found).decode()
+
+
+def _checked(place: ArrayPath, layout: ArrayLayout) -> ArrayLayout:
+    """Return a layout that jobs can use. Raises DataError."""
+    dtype = np.dtype(layout.dtype)
+    if dtype.kind not in NUMERIC:
+        raise DataError(f"{place.file}: holds {dtype.name}; only numbers are supported")
+    if not layout.shape or not math.prod(layout.shape):
+        raise DataError(f"{place.file}: holds no elements (shape {layout.shape})")
+    return layout
+
+
+# ---- opened in this process
+
+
+def open_array(
+    path: str | os.PathLike[str], axis: int, closers: contextlib.ExitStack
+) -> np.ndarray | Stored:
+    """Open the array in a file, along `axis`.
+
+    `closers` get what closes it. Raises InputMissing, DataError, Unavailable.
+    """
+    place = split_path(path)
+    os.close(open_file(os.fspath(path), "a file with an array"))
+    if place.suffix not in FORMATS:
+        raise DataError(f"{place.file}: its name must end with {FORMAT_NAMES}")
+    return open_place(place, axis, closers)
+
+
+def open_place(place: ArrayPath, axis: int, closers: contextlib.ExitStack) -> np.ndarray | Stored:
+    """As `open_array`, of a file that `open_file` accepts."""
+    found = _opened(place, axis, closers)
+    if not isinstance(found, ArrayLayout):
+        return found
+    if not math.prod(found.shape):
+        return np.empty(found.shape, found.dtype)
+    order: Literal["C", "F"] = "F" if found.order == "F" else "C"
+    return np.memmap(place.file, found.dtype, "r", found.offset, found.shape, order)
+
+
+def _opened(
+    place: ArrayPath, axis: int, closers: contextlib.ExitStack
+) -> ArrayLayout | Stored | np.ndarray:
+    """Return where the array lies in its file, or what its library reads."""
+    try:
+        found: ArrayLayout | Stored | np.ndarray = _OPENERS[place.suffix](place, axis, closers)
+        if isinstance(found, ArrayLayout):
+            nbytes = math.prod(found.shape) * np.dtype(found.dtype).itemsize
+            missing = found.offset + nbytes - Path(place.file).stat().st_size
+            if missing > 0:
+                raise DataError(f"{place.file}: is truncated: {missing} bytes are missing")
+        return found
+    except HetschedError:
+        raise
+    except Exception as error:  # of the library that reads it: the file may hold anything
+        message = f"{place.file}: isn't a usable {place.suffix} file: {reason_of(error)}"
+        raise DataError(message) from error
+
+
+def _open_npy(place: ArrayPath, axis: int, closers: contextlib.ExitStack) -> ArrayLayout:
+    with open(place.file, "rb") as file:
+        shape, is_fortran, dtype = input_files.parse_header(place.file, file)
+        return ArrayLayout(shape, dtype.str, "F" if is_fortran else "C", file.tell())
+
+
+def _raw_layout(place: ArrayPath) -> ArrayLayout:
+    file, layout = place.file, place.part
+    if not layout:
+        raise DataError(
+            f"{file}: what is in it? Give dtype and shape, and the offset if it isn't 0, as"
+            f" {file}:uint16:500x512x512:4096"
+        )
+    name, sizes, offset = (*layout.split(":"), "0")[:3]
+    try:
+        dtype = np.dtype(name)
+    except TypeError:
+        raise DataError(f"{file}: {quoted(name)} is no dtype of NumPy's") from None
+    if not dtype.itemsize or dtype.hasobject:
+        raise DataError(f"{file}: {dtype}; only numeric dtypes are supported")
+    shape = tuple(map(int, sizes.split("x")))
+    needed = int(offset) + math.prod(shape) * dtype.itemsize
+    if needed > (size := Path(file).stat().st_size):
+        raise DataError(f"{file}: has {size} bytes; {layout} takes {needed}")
+    return ArrayLayout(shape, dtype.str, offset=int(offset))
+
+
+def _open_raw(place: ArrayPath, axis: int, closers: contextlib.ExitStack) -> ArrayLayout:
+    return _raw_layout(place)
+
+
+def _open_zarr(place: ArrayPath, axis: int, closers: contextlib.ExitStack) -> Stored:
+    array = library(ZARR).open_array(place.file, mode="r")
+    return Stored(array, _checked_axis(axis, array.ndim, place), name=place.file)
+
+
+def _open_hdf5(place: ArrayPath, axis: int, closers: contextlib.ExitStack) -> ArrayLayout | Stored:
+    h5py, dataset = library(place.suffix), place.part
+    file = closers.enter_context(h5py.File(place.file, "r"))
+    if not dataset:
+        names = [name for name, value in file.items() if hasattr(value, "dtype")]
+        if len(names) != 1:
+            raise DataError(
+                f"{place.file}: holds {len(names)} datasets; give one, {place.file}:NAME"
+            )
+        dataset = names[0]
+    if dataset not in file:
+        raise DataError(f"{place.file}: has no dataset {quoted(dataset)}")
+    array = file[dataset]
+    if not hasattr(array, "dtype"):
+        raise DataError(f"{place.file}: {dataset} is a group, not a dataset")
+    # The types are compared as numbers of, say, 12 bits are stored unlike those of NumPy.
+    is_plain = (
+        array.dtype.kind in NUMERIC and h5py.h5t.py_create(array.dtype) == array.id.get_type()
+    )
+    if is_plain and (offset := array.id.get_offset()) is not None:
+        return ArrayLayout(array.shape, array.dtype.str, offset=offset)
+    return Stored(array, _checked_axis(axis, array.ndim, place), _hdf5, place.file)
+
+
+def _open_tiff(
+    place: ArrayPath, axis: int, closers: contextlib.ExitStack
+) -> ArrayLayout | Stored | np.ndarray:
+    file = closers.enter_context(library(place.suffix).TiffFile(place.file))
+    series = file.series[0]
+    if series.dataoffset is not None:
+        dtype = np.dtype(file.byteorder + series.dtype.char)
+        return ArrayLayout(series.shape, dtype.str, offset=series.dataoffset)
+    if series.ndim < 3 or len(series.pages) % series.shape[0] or axis % series.ndim:
+        values: np.ndarray = series.asarray()
+        return values
+    return Stored(_Pages(series), 0, threading.Lock(), place.file)
+
+
+class _Pages:
+    """A compressed TIFF stack, read by the pages of its units."""
+
+    def __init__(self, series: Any) -> None:
+        self._series = series
+        self.shape, self.dtype, self.ndim = series.shape, series.dtype, series.ndim
+
+    def __getitem__(self, index: tuple[slice, ...]) -> np.ndarray:
+        first, end, _ = index[0].indices(self.shape[0])
+        pages = len(self._series.pages) // self.shape[0]
+        found = self._series.pages[first * pages : end * pages]
+        return np.stack([page.asarray() for page in found]).reshape(-1, *self.shape[1:])
+
+
+def _checked_axis(axis: int, ndim: int, place: ArrayPath) -> int:
+    if not -ndim <= axis < ndim:
+        raise DataError(f"{place.file} has {ndim} axes: it has no axis {axis}")
+    return axis % ndim
+
+
+_OPENERS: dict[str, Callable[[ArrayPath, int, contextlib.ExitStack], Any]] = {
+    ".npy": _open_npy,
+    RAW: _open_raw,
+    ZARR: _open_zarr,
+    **dict.fromkeys(HDF5, _open_hdf5),
+    **dict.fromkeys(TIFF, _open_tiff),
+}
+
+
+# ---- new files
+
+
+def check_new(place: ArrayPath) -> None:
+    """Check that a file of this format can be written. Raises DataError, Unavailable."""
+    if place.suffix == RAW and place.part:
+        raise DataError(f"{place.file}: gets the layout of the result; don't give {place.part}")
+    check_library(place.suffix)
+
+
+def begin(place: ArrayPath, fd: int, shape: tuple[int, ...], dtype: str) -> int:
+    """Write what a new file has besides its data; return the offset of the data.
+
+    Zarr stores are packed at the end. Raises OSError, and DataError if the format can't hold them.
+    """
+    path = f"/proc/self/fd/{fd}"
+    try:
+        if place.suffix in HDF5:
+            return _begin_hdf5(place, path, shape, dtype)
+        if place.suffix in TIFF:
+            tifffile, kind = library(place.suffix), {"photometric": "minisblack"}
+            array = tifffile.memmap(path, shape=shape, dtype=dtype, bigtiff=True, **kind)
+            return int(array.offset)
+        if place.suffix == ZARR:
+            library(ZARR).create_array({}, shape=shape, dtype=dtype)
+    except (OSError, HetschedError):
+        raise
+    except Exception as error:  # of the library: not all have all dtypes
+        reason = reason_of(error)
+        raise DataError(
+            f"{place.file}: can't hold {dtype} {shape} as {place.suffix}: {reason}"
+        ) from error
+    if place.suffix in (ZARR, RAW):
+        return 0
+    return os.pwrite(fd, input_files.npy_header(shape, dtype), 0)
+
+
+def _begin_hdf5(place: ArrayPath, path: str, shape: tuple[int, ...], dtype: str) -> int:
+    h5py = library(place.suffix)
+    early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    early.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    early.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    with h5py.File(path, "w", locking=False) as file:  # we have locked it
+        name = place.part or "data"
+        array = file.create_dataset(name, shape=shape, dtype=dtype, dcpl=early)
+        return int(array.id.get_offset() or 0)
+
+
+def pack(fd: int, shape: tuple[int, ...], dtype: str, store: str) -> None:
+    """Write values in C order from the start of a file to a new Zarr store, in whole chunks."""
+    kind = np.dtype(dtype)
+    chunks = _chunks(shape, kind.itemsize)
+    array = library(ZARR).create_array(store, shape=shape, dtype=kind, chunks=chunks)
+    offset = 0
+    for index in _blocks(shape, chunks):
+        block = np.empty([part.stop - part.start for part in index], kind)
+        raw = block.reshape(-1).view(np.uint8).data
+        while raw:
+            count = os.preadv(fd, [raw], offset)
+            if not count:
+                raise OSError(0, "the file ends too early")
+            raw, offset = raw[count:], offset + count
+        array[index] = block
+
+
+def _chunks(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Return the shape of chunks that lie in one piece in the array's memory."""
+    chunks = list(shape)
+    for axis, extent in enumerate(shape):
+        rest = max(1, math.prod(shape[axis + 1 :]) * itemsize)
+        chunks[axis] = max(1, min(extent, CHUNK_BYTES // rest))
+        if chunks[axis] > 1:
+            break
+    return tuple(chunks)
+
+
+def _blocks(shape: tuple[int, ...], chunks: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+    """Yield parts of an array in the order of its memory, each of some chunks beside another."""
+    if not math.prod(shape):
+        return
+    split = next((axis for axis, n in enumerate(chunks) if n > 1), len(shape) - 1)
+    whole = tuple(slice(0, extent) for extent in shape[split + 1 :])
+    for outer in itertools.product(*map(range, shape[:split])):
+        head = tuple(slice(i, i + 1) for i in outer)
+        if split < 0:
+            yield ()
+            return
+        step = CHUNKS_AT_ONCE * chunks[split]
+        for first in range(0, shape[split], step):
+            yield (*head, slice(first, min(first + step, shape[split])), *whole)
+
+
+if __name__ == "__main__":
+    sys.exit(serve(_print_layout))
