@@ -136,30 +136,6 @@ def test_an_array_of_the_last_daemon_is_used_in_place_by_the_next(mortal: Daemon
         until(lambda: mortal.memory() == 0)
 
 
-LOST = """
-import sys, numpy, hetsched
-with hetsched.Client(sys.argv[1], timeout=60) as client:
-    job = client.submit("toys:Toy", numpy.ones((4, 4)), units=4, gate=sys.argv[2])
-    print(job.id, flush=True)
-    print(job.result(60)[0, 0])
-"""
-
-
-def test_a_result_that_is_lost_with_its_daemon_is_computed_again(
-    mortal: Daemon, gate: Gate
-) -> None:
-    with mortal.script(LOST, str(gate.path)) as process:
-        assert process.stdout is not None
-        number = int(process.stdout.readline())
-        until(gate.pids)
-        process.send_signal(signal.SIGSTOP)
-        gate.open()
-        until(lambda: rows(mortal)[number]["state"] == "done")
-        restart(mortal)
-        process.send_signal(signal.SIGCONT)
-        assert process.communicate(timeout=60)[0] == "3.0\n"
-
-
 def test_jobs_of_a_chain_go_on_with_a_daemon_that_knows_none_of_them(
     mortal: Daemon, gate: Gate
 ) -> None:
