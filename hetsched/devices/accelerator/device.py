@@ -105,7 +105,7 @@ class Accelerator:
         return self._info
 
     def close(self) -> None:
-        """Unpin everything, for another device in the same process. Only used by tests."""
+        """Unpin everything: the process goes on without this device."""
         self.prepare(None)
         self._pins.clear()
 
