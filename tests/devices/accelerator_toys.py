@@ -47,8 +47,16 @@ class Bench(ToyJob):
         return [times[number] for number in sorted(times)]
 
 
-class PlainAffine(device_toys.Affine):
-    """Has the variant that works only."""
+class Racing(device_toys.Affine):
+    """Has two variants that work, and one that doesn't."""
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        return super().variants(kind)[:1]
+        (working,), (_, broken) = super().variants(kind), Affine().variants(kind)
+        return [working, Variant("other", "1", working.make), broken]
+
+
+class Picky(device_toys.Affine):
+    """Whose kernel fails everywhere but on cores."""
+
+    def variants(self, kind: str) -> Sequence[Variant]:
+        return Racing().variants(kind)[:1] if kind == "cpu" else Racing().variants(kind)[2:]

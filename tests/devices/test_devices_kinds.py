@@ -51,7 +51,7 @@ def test_a_kernel_that_fails_there_runs_on_a_core(toy_kind: None) -> None:
     x = np.arange(160.0).reshape(40, 4)
     config = CONFIG + "[[device]]\nkind = 'cpu'\ncount = 1\n"
     with hetsched.Local(parse(config, "test"), learn=False) as local:
-        job = local.submit("device_toys:Picky", x)
+        job = local.submit("accelerator_toys:Picky", x)
         y = job.result(timeout=60)
 
     np.testing.assert_array_equal(y, 2 * x + 1)

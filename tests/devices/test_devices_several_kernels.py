@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from accelerator_toys import Racing
 from device_bench import Bench, cut, drive
 
 from hetsched.device import Chunk, DeviceInfo, kernel_chunk
@@ -31,6 +32,7 @@ class Rejections:
 
 
 def racing(bench: Bench, *variants: str, rejections: Rejections | None = None) -> DeviceJob:
+    bench.workload = Racing()
     first, *rivals = variants
     reject = (rejections or Rejections()).add
     return replace(bench.job(4), variant=first, rivals=tuple(rivals), reject=reject)
@@ -45,7 +47,7 @@ def alternating(kernels: list[int]) -> list[Chunk]:
 def test_each_chunk_is_computed_by_its_kernel(stored: dict[str, Any]) -> None:
     bench = Bench(16, **stored)
 
-    times = drive(CpuDevice(CORE), racing(bench, "numpy", "talkative"), alternating([0, 1, 1, 0]))
+    times = drive(CpuDevice(CORE), racing(bench, "numpy", "other"), alternating([0, 1, 1, 0]))
 
     assert [times[number].kernel for number in range(4)] == [0, 1, 1, 0]
     np.testing.assert_array_equal(bench.result(), bench.expected())
