@@ -128,8 +128,8 @@ def compare(
 def control(count: int) -> None:
     """Print the processor time of the client during a job of half a minute."""
     with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
-        cluster.scale(count)
-        with hetsched.Client(cluster=cluster.scheduler_address) as client:
+        with hetsched.Client(cluster=cluster.scheduler_address, timeout=120) as client:
+            cluster.scale(count)
             client.wait_for_hosts(count, timeout=300)
             rows = np.zeros((count * 6000, 8), np.float32)
             for name, run in (
