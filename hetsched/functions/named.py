@@ -200,8 +200,12 @@ def _current(p: Mapped) -> Callable[..., Any]:
     """Return the function that was submitted: its module may have been edited since loaded."""
     function = find_function(p.function, p.folder)
     if _code(function, p.arguments) != p.code:
-        importlib.reload(sys.modules[p.function.partition(":")[0]])
-        function = find_function(p.function)
+        sys.path.insert(0, p.folder)  # another folder may have a module of the same name
+        try:
+            importlib.reload(sys.modules[p.function.partition(":")[0]])
+        finally:
+            sys.path.remove(p.folder)
+        function = find_function(p.function, p.folder)
         if _code(function, p.arguments) != p.code:
             raise DataError(
                 f"{p.function} is another function for the daemon than where it was submitted;"

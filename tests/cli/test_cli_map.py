@@ -80,7 +80,7 @@ def test_a_daemon_takes_the_code_as_it_is_and_says_which_block_failed(shell: Cal
     assert ended.code == 1
     assert "filters:bright, units " in ended.error
     assert "failed: ValueError: too bright (" in ended.error
-    assert 'raise ValueError("too bright")' in shell("show", "3").out
+    assert 'raise ValueError("too bright")' in shell("show", ended.err.split()[1]).out
 
 
 @pytest.mark.parametrize("name", ["y.zarr", "y.h5:there", "y.tif"])
