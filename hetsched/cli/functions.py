@@ -58,6 +58,7 @@ BLOCKS = (
 )  # fmt: skip
 AXIS = Flag("axis", "N", "Axis of the units. [default: 0]", flags.integers(-64, 63))
 SHAPE = Flag("shape", "NxN", "Of the result, if it is to be checked.", flags.numbers())
+RESUME = Flag("resume", "", "Keep what is complete if it is interrupted, and go on from there.")
 COMBINE = Flag("combine", "MODULE:NAME", "Function of two results, as numpy:add.")
 OUTPUT = Flag("output", "FILE", "Save the result: .npy, .zarr, .h5:dataset, .tif or .raw."
               " Repeatable.", flags.path, is_repeated=True)  # fmt: skip
@@ -93,7 +94,7 @@ def _map_spec(given: dict[str, Any], force: bool) -> JobSpec:
 
 
 def run_map(_: Action) -> Command:
-    options = [*ARGUMENTS, OUTPUT, *BLOCKS, AXIS, SHAPE, *DEVICES]
+    options = [*ARGUMENTS, OUTPUT, *BLOCKS, AXIS, SHAPE, RESUME, *DEVICES]
     return flags_command("map", MAP_HELP, options, _with_force, _run_map)
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from hetsched.dtypes import NUMERIC
 from hetsched.errors import DataError
 from hetsched.functions.identity import function_name
+from hetsched.functions.progress import Progress
 from hetsched.functions.race import Race
 from hetsched.functions.workload import Layout
 from hetsched.store.stored import Place, Stored, drop_pages
@@ -79,6 +80,8 @@ class Call:
     mode: str = "reflect"
     dtype: np.dtype[Any] | None = None
     reduction: Reduction | None = None
+    progress: Progress | None = None
+    """What is noted for a later call, should this one be interrupted; None: nothing."""
     outputs: list[Any] = field(default_factory=list)
     """Of np.ndarray or `Target`."""
     granule: int = 1
@@ -167,6 +170,8 @@ class Call:
                 for array in (*self.split, *self.outputs):
                     if isinstance(array, np.ndarray):
                         drop_pages(array[unit : start + high])
+                if self.progress is not None:
+                    self.progress.add(unit, start + high)
                 if self.reduction is not None:
                     partial = values if not low else self.reduction.combine(partial, values)
                     if high == count:
@@ -319,6 +324,11 @@ class Call:
                 output.write(value)
                 continue
             casting: Any = "same_kind" if self.dtype is None else "unsafe"
+            if not np.can_cast(value.dtype, output.dtype, casting):
+                raise DataError(
+                    f"{function_name(self.f)} returned {value.dtype}, for other units"
+                    f" {output.dtype}: give dtype"
+                )
             np.copyto(output, value, casting=casting)
 
     def results(self, returned: Any, units: int) -> list[np.ndarray]:

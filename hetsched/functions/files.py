@@ -60,6 +60,9 @@ class OutputFile:
         self._flush: Callable[[], None] = lambda: None
         self.record = -1
         """Descriptor of the record, for `Progress`; -1: the file isn't being written."""
+        self.offset = 0
+        """Of the values in the file, bytes."""
+        self._is_begun = False
 
     @property
     def has_chunks(self) -> bool:
@@ -71,12 +74,14 @@ class OutputFile:
         shape = tuple(map(int, shape))
         with self._failures(f"can't hold {dtype} {shape} as {self._suffix}"):
             self.lock()
+            self._is_begun = True
             os.ftruncate(self.record, 0)
             self._remove()
             return self._create(shape, dtype, axis, granule)
 
     def reopen(self, shape: Sequence[int], dtype: np.dtype[Any], axis: int, offset: int) -> Any:
         """Return the array that an earlier process has created, its values from `offset` on."""
+        self._is_begun = True
         with self._failures("can't be opened again"):
             if self._suffix == ".zarr":
                 return Target(formats.library(ZARR).open_array(str(self.hidden), mode="r+"), axis)
@@ -153,7 +158,7 @@ class OutputFile:
         if not math.prod(shape):
             return np.empty(shape, dtype)
         array = np.memmap(self.hidden, dtype, "r+", offset, shape)
-        self._flush = array.flush
+        self._flush, self.offset = array.flush, offset
         return array
 
     def commit(self) -> Path:
@@ -171,8 +176,11 @@ class OutputFile:
         return self.path
 
     def discard(self) -> None:
-        """Remove what there is of the file, unless it has its name by now."""
-        if self.record >= 0:
+        """Remove what there is of the file, unless it has its name by now.
+
+        What another call has left stays if this one has failed before it wrote anything.
+        """
+        if self.record >= 0 and (self._is_begun or not os.path.lexists(self.hidden)):
             self._remove()
             self._record_path.unlink(missing_ok=True)
         self.keep()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import math
 import os
 import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,14 +21,16 @@ import numpy as np
 from hetsched.bounded_cache import BoundedCache
 from hetsched.dtypes import NUMERIC
 from hetsched.errors import DataError, HetschedError, InternalError, JobFailed, UsageError
-from hetsched.functions.call import MODES, PIECE_BYTES, Call, Outdated, Reduction
-from hetsched.functions.files import OutputFile, is_path
+from hetsched.functions.call import MODES, Call, Outdated, Reduction
+from hetsched.functions.files import is_path
 from hetsched.functions.identity import function_name, identity
+from hetsched.functions.outputs import Outputs
 from hetsched.functions.peak import Peak, cores_with_memory, free_memory
 from hetsched.functions.processes import REFERENCE as PROCESS
 from hetsched.functions.processes import failed_units, process_job, reason_against
 from hetsched.functions.profile import SMALL, SPLIT, calls
 from hetsched.functions.race import Race
+from hetsched.functions.same_call import same_call
 from hetsched.functions.session import session
 from hetsched.functions.twins import KINDS, asked, decorated, twins_of, undecorated
 from hetsched.functions.workload import (
@@ -41,7 +42,7 @@ from hetsched.functions.workload import (
     reference,
 )
 from hetsched.store.formats import open_array
-from hetsched.store.stored import Stored, Target, common_granule, is_stored
+from hetsched.store.stored import Stored, checked_axis, is_stored
 from hetsched.units import format_bytes, quoted
 
 if TYPE_CHECKING:
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
     from hetsched.local import Local
 
 T = TypeVar("T")
-MAX_OVERLAP_WORK = 1000
-"""Of the question whether two arrays overlap: some microseconds."""
 MAX_KINDS = 1000
 """Kinds of calls whose results' layout and speed are remembered."""
 REMEMBERED = 5
@@ -70,6 +69,8 @@ MIN_PROCESS_SECONDS = 0.5
 """Of computing for which processes may pay: their start takes some tenths, and data is copied."""
 WITHOUT = re.compile("^without |takes no part")
 """What notes of a job say about devices that were left out."""
+SEGMENT_SECONDS = 30.0
+"""Of a job after which its units are noted as complete: this may be lost by an interruption."""
 RETRY_CALLS = 16
 """One in so many calls is divided although it was slower so."""
 
@@ -87,6 +88,7 @@ def map(  # noqa: PLR0913 - optional keywords
     memory: int | str | None = None,
     devices: str | Sequence[str] = (),
     cluster: str | None = None,
+    resume: bool = False,
     **kwargs: Any,
 ) -> Any:
     """Apply a function to blocks of arrays, on all devices, and return the blocks' results joined.
@@ -125,6 +127,11 @@ def map(  # noqa: PLR0913 - optional keywords
     cluster : str, ``tls://HOST:PORT``, optional
         The scheduler of a Dask cluster, over whose hosts the call is divided. They import `f` by
         its name. The connection stays for later calls.
+    resume : bool
+        If the call is interrupted, by an error, Ctrl-C or the end of the process, what is
+        complete is kept beside `out`, new files; the same call computes only what is missing. It
+        is the same with the same code, arguments, options and inputs: arrays by their contents,
+        files by their times.
     **kwargs
         Passed to the function.
 
@@ -141,6 +148,8 @@ def map(  # noqa: PLR0913 - optional keywords
         What the function raises, with a note that names the units.
     """
     if cluster is not None:
+        if resume:
+            raise UsageError("resume: a call over the hosts of a cluster can't be resumed")
         from hetsched.hosts.client import shared_client
 
         return shared_client(cluster).map(
@@ -150,7 +159,12 @@ def map(  # noqa: PLR0913 - optional keywords
     with contextlib.ExitStack() as stack:
         call = make_call(f, arrays, axis, overlap, mode, broadcast, kwargs, stack)
         call.dtype = None if dtype is None else named_dtype(dtype)
-        return run_call(call, out, shape, memory, devices)
+        identity = ""
+        if resume:
+            choices = {"axis": axis, "overlap": overlap, "mode": mode, "broadcast": broadcast}
+            options = {**kwargs, "": [choices, str(call.dtype)]}
+            identity = same_call(call.f, arrays, options)
+        return run_call(call, out, shape, memory, devices, identity)
 
 
 def run_call(
@@ -159,21 +173,22 @@ def run_call(
     shape: Sequence[int] | None = None,
     memory: int | str | None = None,
     devices: str | Sequence[str] = (),
+    identity: str = "",
 ) -> Any:
-    """Compute what `make_call` returned, as `map` does."""
-    outputs = make_outputs(call, out, shape)
+    """Compute what `make_call` returned, as `map` does; `identity` as of `Outputs`."""
+    outputs = make_outputs(call, out, shape, identity)
     try:
         _run(call, outputs, {"memory_limit": memory, "devices": devices})
         results = outputs.results()
         return results if call.is_tuple else results[0]
     finally:
-        outputs.discard()
+        outputs.close()
 
 
-def make_outputs(call: Call, out: Any, shape: Sequence[int] | None) -> Outputs:
+def make_outputs(call: Call, out: Any, shape: Sequence[int] | None, identity: str = "") -> Outputs:
     """Return where the results go: `out` and `shape` are those of `map`."""
     given = None if out is None else tuple(out) if isinstance(out, tuple | list) else (out,)
-    return Outputs(call, given, None if shape is None else tuple(shape))
+    return Outputs(call, given, None if shape is None else tuple(shape), identity)
 
 
 def reduce(
@@ -306,7 +321,7 @@ def make_call(
             positions.append((True, len(split)))
             split.append(array)
             continue
-        number = _axis(axis, array, position) if number is None else number
+        number = checked_axis(axis, array, f"array {position}") if number is None else number
         if array.ndim <= number:
             raise DataError(f"array {position} has shape {array.shape}: it has no axis {number}")
         positions.append((True, len(split)))
@@ -346,7 +361,11 @@ def _as_array(value: Any, position: int, axis: Any, stack: contextlib.ExitStack)
     if is_path(value):
         value = open_array(value, axis, stack)
     elif is_stored(value):
-        value = Stored(value, _axis(axis, value, position)) if value.ndim else np.asarray(value)
+        value = (
+            Stored(value, checked_axis(axis, value, f"array {position}"))
+            if value.ndim
+            else np.asarray(value)
+        )
     if isinstance(value, Stored):
         numeric(value.dtype, f"array {position}")
         return value
@@ -383,118 +402,6 @@ def named_dtype(dtype: Any) -> np.dtype[Any]:
         return numeric(np.dtype(dtype), "dtype")
     except TypeError:
         raise UsageError(f"dtype: {quoted(dtype)} is none of NumPy's") from None
-
-
-def _axis(axis: int, array: Any, position: int) -> int:
-    if not -array.ndim <= axis < array.ndim:
-        raise DataError(f"array {position} has shape {array.shape}: it has no axis {axis}")
-    return int(axis) % int(array.ndim)
-
-
-# ---- outputs
-
-
-class Outputs:
-    """Where the results of a call go: new arrays, the caller's, or files.
-
-    `given`: what the caller has; None: nothing. `shape`: that the first result must have.
-    """
-
-    def __init__(
-        self,
-        call: Call,
-        given: Sequence[Any] | None = None,
-        shape: tuple[int, ...] | None = None,
-    ) -> None:
-        self._call, self._shape = call, shape
-        self._given: list[Any] | None = None if given is None else [self._taken(g) for g in given]
-        self.granule = common_granule(call.split, self._given or [])
-        if any(isinstance(each, OutputFile) and each.has_chunks for each in self._given or ()):
-            unit = sum(x.nbytes // max(1, x.shape[0]) for x in call.split)
-            count = max(1, PIECE_BYTES // max(1, unit * self.granule))
-            self.granule = max(self.granule, min(count * self.granule, call.load))
-
-    def _taken(self, given: Any) -> Any:
-        if isinstance(given, OutputFile):
-            return given
-        if is_path(given):
-            return OutputFile(given)
-        if is_stored(given):
-            return Target(given, _axis(self._call.axis, given, 0))
-        if isinstance(given, np.ndarray):
-            return given
-        raise UsageError(f"out: {quoted(given)} should be an array or the path of a new file")
-
-    def allocate(self, layouts: Sequence[Layout]) -> None:
-        """Take the caller's arrays for results of these layouts, or make new ones."""
-        call = self._call
-        if call.reduction is not None:
-            return
-        if self._given is None:
-            call.outputs = [self._moved(np.empty(self._full(y), y.dtype)) for y in layouts]
-        elif len(self._given) != len(layouts):
-            raise DataError(
-                f"out has {len(self._given)} arrays; {function_name(call.f)} returns"
-                f" {len(layouts)}"
-            )
-        else:
-            call.outputs = [
-                self._checked(given, layout)
-                for given, layout in zip(self._given, layouts, strict=True)
-            ]
-            taken = [y for y in call.outputs if isinstance(y, np.ndarray)]
-            if any(share_memory(*pair) for pair in itertools.combinations(taken, 2)):
-                raise DataError("out: two of the arrays overlap; use separate ones")
-        shape = self._full(layouts[0])
-        if self._shape is not None and self._shape != shape:
-            raise DataError(f"shape: {self._shape}, but the result has {shape}")
-
-    def _full(self, layout: Layout) -> tuple[int, ...]:
-        """Return the shape of a result, in the caller's order of axes."""
-        axis = self._call.axis
-        return (*layout.shape[:axis], self._call.load, *layout.shape[axis:])
-
-    def _moved(self, array: np.ndarray) -> np.ndarray:
-        return np.moveaxis(array, self._call.axis, 0)
-
-    def _checked(self, given: Any, layout: Layout) -> Any:
-        shape, call = self._full(layout), self._call
-        if isinstance(given, OutputFile):
-            array = given.create(shape, np.dtype(layout.dtype), call.axis, self.granule)
-            return self._moved(array) if isinstance(array, np.ndarray) else array
-        found = given.array if isinstance(given, Target) else given
-        if found.shape != shape or not np.can_cast(layout.dtype, found.dtype, "same_kind"):
-            raise DataError(
-                f"out is {found.dtype} {found.shape}; the result is {layout.dtype} {shape}"
-            )
-        if isinstance(given, Target):
-            return given
-        if not given.flags.writeable:
-            raise DataError("out is read-only; give an array that can be written")
-        inputs = [x for x in (*call.split, *call.whole) if isinstance(x, np.ndarray)]
-        if any(share_memory(given, x) for x in inputs):
-            raise DataError("out overlaps an input; use another array")
-        return self._moved(given)
-
-    def results(self) -> tuple[Any, ...]:
-        """Return the results, with files named."""
-        call = self._call
-        if self._given is None:
-            return tuple(np.moveaxis(y, 0, call.axis) for y in call.outputs)
-        call.outputs = []
-        return tuple(_final(given) for given in self._given)
-
-    def discard(self) -> None:
-        """Remove files that haven't been completed."""
-        for each in self._given or ():
-            if isinstance(each, OutputFile):
-                each.discard()
-
-
-def _final(given: Any) -> Any:
-    if isinstance(given, OutputFile):
-        return given.commit()
-    return given.array if isinstance(given, Target) else given
 
 
 # ---- running
@@ -622,16 +529,20 @@ class _Run:
 
     def _compute(self) -> None:
         call = self._call
-        with _kinds_lock:
-            kind = _kinds.get(self._key)
-        done = 0
         if not call.load:
             call.overlap = 0
-            self._compute_first(0)
-            return
+            self._compute_first(0, 0)
+        for first, end in self._outputs.missing():
+            self._compute_range(first, end)
+
+    def _compute_range(self, done: int, end: int) -> None:
+        """Compute units from `done` on."""
+        call = self._call
+        with _kinds_lock:
+            kind = _kinds.get(self._key)
         if kind is None:
             call.race = Race(1 + len(call.alternatives)) if call.alternatives else None
-            done, per_unit = self._begin()
+            done, per_unit = self._begin(done, end)
             kind = _Kind(self._returned, call.is_tuple, race=call.race, is_portable=asked.is_true)
             kind.alone.append(per_unit)
             kind.peak = self._peak
@@ -645,31 +556,46 @@ class _Run:
             except DataError:  # of what is remembered, perhaps not of what comes
                 raise Outdated from None
         if self._is_users or not self._is_always:
-            done = self._compute_meanwhile(kind, done)
-        rest = call.load - done
+            done = self._compute_meanwhile(kind, done, end)
+        rest = end - done
         if not rest:
             return
         kind.calls += 1
         call.twins = self._twins(kind)
         if self._is_users and not call.twins and kind.may_hold_lock(rest):
-            done = self._measure_lock(kind, done)
-            rest = call.load - done
+            done = self._measure_lock(kind, done, end)
+            rest = end - done
         begun = time.perf_counter()
         if not self._is_always and kind.is_faster_alone(rest, session.overhead):
-            call.compute_here(done, call.load)
+            call.compute_here(done, end)
             kind.alone.append((time.perf_counter() - begun) / rest)
         else:
             local = session.local()  # its start isn't part of what a call costs
             begun = time.perf_counter()
             with session.busy():
-                self._compute_on_devices(kind, done, local)
+                for start, stop in self._segments(kind, done, end):
+                    self._compute_on_devices(kind, start, stop, local)
             seconds = time.perf_counter() - begun
             kind.divided.append(seconds / rest)
             if units := sum(chunk for chunk, _ in call.busy):
                 kind.alone.append(sum(busy for _, busy in call.busy) / units)
-            self.saved = min(kind.alone) * rest - seconds  # against one thread
+            # Against one thread.
+            self.saved = (self.saved or 0.0) + min(kind.alone) * rest - seconds
 
-    def _measure_lock(self, kind: _Kind, done: int) -> int:
+    def _segments(self, kind: _Kind, done: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield ranges for a job each: what threads don't compute is noted after its job."""
+        call, step = self._call, end - done
+        progress = call.progress
+        if progress is not None and (call.twins or kind.holds_lock):
+            pieces = int(SEGMENT_SECONDS / max(min([*kind.alone, *kind.divided]), 1e-9))
+            step = max(1, pieces // call.granule) * call.granule
+        for start in range(done, end, step):
+            stop = min(end, start + step)
+            yield start, stop
+            if progress is not None:
+                progress.add(start, stop)
+
+    def _measure_lock(self, kind: _Kind, done: int, end: int) -> int:
         """See whether two threads compute faster than one; return how many units are done."""
         call = self._call
         units, seconds = call.granule, 0.0
@@ -677,14 +603,14 @@ class _Run:
         while seconds < LOCK_SECONDS:
             growth = min(max(2.0, LOCK_SECONDS / max(seconds, 1e-6)), MAX_GROWTH) if seconds else 1
             units = math.ceil(units / call.granule * growth) * call.granule
-            if done + (1 + 3 * LOCK_ROUNDS) * units >= call.load:
+            if done + (1 + 3 * LOCK_ROUNDS) * units >= end:
                 return done
             begun = time.perf_counter()
             call.compute_here(done, done + units)
             seconds = time.perf_counter() - begun
             kind.alone.append(seconds / units)
             done += units
-        if not kind.may_hold_lock(call.load - done):
+        if not kind.may_hold_lock(end - done):
             return done
         best = {1: math.inf, 2: math.inf}
         for threads in (1, 2) * LOCK_ROUNDS:
@@ -733,69 +659,73 @@ class _Run:
             twins.pop("opencl", None)
         return twins
 
-    def _compute_meanwhile(self, kind: _Kind, done: int) -> int:
+    def _compute_meanwhile(self, kind: _Kind, done: int, end: int) -> int:
         """Compute units here while the devices work for another call; return how many are done.
 
         That call may wait for this one: its function may call `map` itself, in any thread.
         """
         call = self._call
-        while done < call.load and session.is_busy():
+        while done < end and session.is_busy():
             units = int(MEANWHILE_SECONDS / max(min(kind.alone), 1e-9))
-            end = done + max(1, units // call.granule) * call.granule
-            call.compute_here(done, min(end, call.load))
-            done = min(end, call.load)
+            stop = min(end, done + max(1, units // call.granule) * call.granule)
+            call.compute_here(done, stop)
+            done = stop
         return done
 
-    def _begin(self) -> tuple[int, float]:
+    def _begin(self, first: int, end: int) -> tuple[int, float]:
         """Compute first units here, twice as many each time, until that takes as long as a job.
 
-        Return how many, and the seconds of one by the last of these calls.
+        Return the next unit, and the seconds of one by the last of these calls.
         """
         call = self._call
         start = time.perf_counter()
-        done = min(call.granule, call.load)
+        count = min(call.granule, end - first)
         with Peak(sum(x.nbytes for x in call.split) // call.load) as peak:
-            self._compute_first(done)
-        self._peak = peak.nbytes // done
-        seconds = (time.perf_counter() - start) / done
-        end = start + (0.0 if self._is_always else session.overhead)
-        while done < call.load and time.perf_counter() < end:
-            count = min(done, call.load - done)
+            self._compute_first(first, first + count)
+        self._peak = peak.nbytes // count
+        seconds, done = (time.perf_counter() - start) / count, first + count
+        enough = start + (0.0 if self._is_always else session.overhead)
+        while done < end and time.perf_counter() < enough:
+            count = min(done - first, end - done)
             start = time.perf_counter()
             call.compute_here(done, done + count)
             seconds = (time.perf_counter() - start) / count
             done += count
         return done, seconds
 
-    def _compute_first(self, units: int) -> None:
-        """Compute the first units, which show what the results look like."""
+    def _compute_first(self, first: int, end: int) -> None:
+        """Compute some units, which show what the results look like."""
         call, asked.is_true = self._call, False
         try:
-            blocks = [x[0:units] for x in call.split]
-            returned = call.apply(blocks, call.whole, 0, None)
+            blocks = [x[first:end] for x in call.split]
+            returned = call.apply(blocks, call.whole, first, None)
             if call.reduction is not None:
-                call.reduction.add(0, units, returned)
+                call.reduction.add(first, end, returned)
                 return
-            values = call.results(returned, units)
+            values = call.results(returned, end - first)
             call.is_tuple = isinstance(returned, tuple)
             self._returned = call.layouts(values)
             self._outputs.allocate(self._returned)
-            if units:
-                call.write(values, [y[0:units] for y in call.outputs])
+            if end > first:
+                call.write(values, [y[first:end] for y in call.outputs])
+                if call.progress is not None:
+                    call.progress.add(first, end)
+        except Outdated:
+            raise
         except BaseException as error:
-            call.fail(error, 0, units)
+            call.fail(error, first, end)
             raise
 
-    def _compute_on_devices(self, kind: _Kind, done: int, local: Local) -> None:
+    def _compute_on_devices(self, kind: _Kind, done: int, end: int, local: Local) -> None:
         call = self._call
         call.offset = done
         arrays: dict[str, np.ndarray] = {}
         out: dict[str, np.ndarray] = {}
-        function, load = self._function, call.load - done
+        function, load = self._function, end - done
         if call.is_in_memory:
-            arrays |= {f"x{i}": x[done:] for i, x in enumerate(call.split)}
+            arrays |= {f"x{i}": x[done:end] for i, x in enumerate(call.split)}
             arrays |= {f"w{i}": w for i, w in enumerate(call.whole)}
-            out |= {f"y{i}": y[done:] for i, y in enumerate(call.outputs)}
+            out |= {f"y{i}": y[done:end] for i, y in enumerate(call.outputs)}
         else:  # the engine sees numbers of granules only
             load = -(-load // call.granule)
             layouts = (f"{a.shape[1:]} {a.dtype}" for a in (*call.split, *call.outputs))
@@ -811,7 +741,7 @@ class _Run:
         if kind.peak:
             self._fit_memory(kind.peak, local)
         can_leave = kind.holds_lock and not kind.stays
-        if can_leave and self._has_computed_in_processes(kind, done, local, params, out):
+        if can_leave and self._has_computed_in_processes(kind, done, end, local, params, out):
             return
         with Registered(call) as number:
             arrays[CALL] = np.array([number])
@@ -841,6 +771,7 @@ class _Run:
         self,
         kind: _Kind,
         done: int,
+        end: int,
         local: Local,
         common: FunctionParams,
         out: dict[str, np.ndarray],
@@ -850,7 +781,7 @@ class _Run:
         Raises what the function raises, by computing the same block here.
         """
         call = self._call
-        params, arrays = process_job(call, common, done)
+        params, arrays = process_job(call, common, done, end)
         failure: HetschedError | None = None
         try:
             self._run_job(local, PROCESS, arrays, out, params)
@@ -911,12 +842,6 @@ class _Run:
             return None
         finally:
             del job  # its error refers to this frame, which must not keep arrays alive
-
-
-def share_memory(one: np.ndarray, other: np.ndarray) -> bool:
-    """Return whether arrays overlap, or may do so as far as can be said quickly."""
-    work: Any = MAX_OVERLAP_WORK  # the stubs know two special values only
-    return bool(np.may_share_memory(one, other, max_work=work))
 
 
 def _layout(array: np.ndarray, *, is_whole: bool = False) -> Layout:

@@ -113,11 +113,11 @@ class ProcessFunction(Function):
 
 
 def process_job(
-    call: Call, common: FunctionParams, first: int
+    call: Call, common: FunctionParams, first: int, end: int
 ) -> tuple[ProcessParams, dict[str, np.ndarray]]:
-    """Return the parameters and inputs of the job of a call's units from `first` on."""
-    start = 0 if call.overlap else first
-    arrays = {f"x{i}": x[start:] for i, x in enumerate(call.split)}
+    """Return the parameters and inputs of the job of units `first` to `end`."""
+    units = slice(None) if call.overlap else slice(first, end)
+    arrays = {f"x{i}": x[units] for i, x in enumerate(call.split)}
     arrays |= {f"w{i}": w for i, w in enumerate(call.whole)}
     arrays[CALL] = np.array([first])
     params = ProcessParams(

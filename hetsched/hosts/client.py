@@ -25,8 +25,9 @@ from hetsched.cluster.stencil import SAVE_EVERY, StencilCoordinator, StencilOutc
 from hetsched.functions.call import Call
 from hetsched.functions.files import OutputFile, is_path
 from hetsched.functions.identity import function_name
-from hetsched.functions.map import Outputs, make_call, make_outputs, named_dtype
+from hetsched.functions.map import make_call, make_outputs, named_dtype
 from hetsched.functions.named import find_function
+from hetsched.functions.outputs import Outputs
 from hetsched.functions.twins import undecorated
 from hetsched.functions.workload import Layout as UnitLayout
 from hetsched.hosts.channel import (

@@ -116,6 +116,13 @@ def reason_of(error: BaseException) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
+def checked_axis(axis: int, array: Any, what: str) -> int:
+    """Return an axis of an array from 0 on. Raises DataError."""
+    if not -array.ndim <= axis < array.ndim:
+        raise DataError(f"{what} has shape {array.shape}: it has no axis {axis}")
+    return int(axis) % int(array.ndim)
+
+
 def is_stored(value: Any) -> bool:
     """Return whether `value` is an array that must be read block by block."""
     if isinstance(value, np.ndarray | np.generic | list | tuple | int | float | complex):

@@ -89,7 +89,7 @@ def test_run_writes_what_map_writes(shell: Call, name: str) -> None:
     np.save("turned.npy", np.moveaxis(X, 0, 2))
     words = ("run", "map", "--function", "numpy:sqrt", "--input", "turned.npy", "--axis", "2")
     assert shell(*words, "--output", name, "--shape", "6x5x48").code == 0
-    assert shell(*words, "--output", name, "--force").code == 0
+    assert shell(*words, "--output", name, "--force", "--resume").code == 0
     with np.errstate(all="raise"):
         assert np.allclose(np.moveaxis(read(name), 2, 0), np.sqrt(X))
 

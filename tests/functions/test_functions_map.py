@@ -401,7 +401,8 @@ FAULTY: dict[str, tuple[Callable[..., Any], type[BaseException], str]] = {
         lambda block: (block, block) if block[0] else block, DataError, "for other units 1",
     ),
     "complex later": (
-        lambda block: block * (1j if block[0] else 1), TypeError, "complex128.* to .*float64",
+        lambda block: block * (1j if block[0] else 1), DataError,
+        "returned complex128, for other units float64: give dtype",
     ),
     "returns None": (lambda block: None, DataError, f"returned NoneType; {NO_NUMBERS}"),
     "returns text": (lambda block: "text", DataError, "returned str"),
