@@ -53,6 +53,8 @@ class OutputFile:
             exists = self.path.exists()
         except OSError as error:  # such as a name that is too long
             raise self.failure(error) from error
+        if exists and self.path.is_dir() and not formats.is_store(self.path):
+            raise CantCreate(f"{self.path} is a folder, no Zarr store; choose another name")
         if exists and not force:
             raise CantCreate(f"{self.path} exists; remove it, or choose another name")
         self.hidden = self.path.with_name(f".{self.path.name}.part{self._suffix}")
@@ -167,7 +169,7 @@ class OutputFile:
             self._flush()
             if self.path.exists() and not self._force:
                 raise CantCreate(f"{self.path} has appeared meanwhile; choose another name")
-            if self.path.is_dir():
+            if formats.is_store(self.path):
                 shutil.rmtree(self.path)
             self.hidden.rename(self.path)
         except OSError as error:

@@ -45,6 +45,11 @@ _hdf5 = threading.Lock()
 """The HDF5 library computes one call at a time anyway."""
 
 
+def is_store(path: str | Path) -> bool:
+    """Return whether this folder is a Zarr store, which a new one may replace."""
+    return str(path).endswith(ZARR) and any(Path(path, name).exists() for name in RECORDS)
+
+
 def library(suffix: str) -> Any:
     check_library(suffix)
     return importlib.import_module(LIBRARIES[suffix])

@@ -385,8 +385,7 @@ def _checked_target(
             return target, None
     if (existing.st_dev, existing.st_ino) in inputs:
         raise errors.DataError(f"{path}: is also the input; give the output another name")
-    is_store = path.endswith(ZARR) and any(Path(path, n).exists() for n in formats.RECORDS)
-    if not stat.S_ISREG(existing.st_mode) and not is_store:
+    if not stat.S_ISREG(existing.st_mode) and not formats.is_store(path):
         raise errors.CantCreate(
             f"{path}: is {input_files.file_kind(existing.st_mode)}; give the name of a file"
         )

@@ -166,8 +166,10 @@ def test_what_can_not_be_opened_or_created(tmp_path: Path) -> None:
         with pytest.raises(error, match=message):
             hetsched.map(doubled, tmp_path / path)
     (tmp_path / "y.npy").touch()
+    (tmp_path / "mine.zarr").mkdir()
     for path, error, message in (
         ("y.npy", CantCreate, "exists; remove it"),
+        ("mine.zarr", CantCreate, "is a folder, no Zarr store"),
         ("y.csv", DataError, "must end with .npy, .zarr"),
         ("no/y.npy", CantCreate, "No such file or directory"),
         (f"{'y' * 300}.npy", IOFailure, "File name too long"),
