@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
-from scipy import sparse
-from scipy.optimize import linprog
 
 from hetsched.cluster.grid import Ints, Powers
 from hetsched.cluster.tree import Tree
@@ -49,6 +47,9 @@ def cheapest_flows(pairs: Ints, held: Ints, quota: Ints) -> list[Flow]:
     hosts = len(held)
     if not len(pairs):
         raise UsageError("no blocks of two hosts touch")
+    from scipy import sparse  # hosts and clients, most of which never get here, start sooner
+    from scipy.optimize import linprog
+
     both = np.concatenate([pairs, pairs[:, ::-1]])
     edges = np.arange(len(both))
     balance = sparse.csr_array(
