@@ -170,7 +170,7 @@ class Call:
                 for array in (*self.split, *self.outputs):
                     if isinstance(array, np.ndarray):
                         drop_pages(array[unit : start + high])
-                if self.progress is not None:
+                if self.progress is not None and self._are_own(places):
                     self.progress.add(unit, start + high)
                 if self.reduction is not None:
                     partial = values if not low else self.reduction.combine(partial, values)
@@ -179,6 +179,13 @@ class Call:
             except BaseException as error:
                 self.fail(error, unit, start + high)
                 raise
+
+    def _are_own(self, places: Sequence[Any]) -> bool:
+        """Whether these are parts of the outputs: an engine may copy its results there later."""
+        return not any(
+            isinstance(own, np.ndarray) and not np.may_share_memory(place, own)
+            for place, own in zip(places, self.outputs, strict=True)
+        )
 
     def _compete(
         self,

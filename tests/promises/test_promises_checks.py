@@ -55,7 +55,7 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"memory_limit": HUGE}, ["memory_limit"]),
     ({"arrays": {5: np.ones(3)}}, ["arrays: 5", "name"]),
     ({"out": {5: np.ones(3)}}, ["out: 5", "name"]),
-    ({"out": [1]}, ["out: [1]", "NumPy array", ".npy"]),
+    ({"out": [1]}, ["out: [1]", "NumPy array", "path of a new file"]),
     ({"out": {"Y": None}}, ["out Y: None", "NumPy array"]),
     ({"balance": "best"}, ["balance: 'best'", "auto, functional"]),
     ({"warm_up": 3}, ["warm_up: 3", "one of dfpa"]),
