@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
@@ -62,6 +62,10 @@ SAVE_EVERY = 30.0
 """Seconds between two checkpoints."""
 PATIENCE = 30.0
 """Seconds that a host has to open a job, and that one has to come when none is left."""
+MAX_UNREACHABLE = 3
+"""Times that a host which others can't reach may come back to a job."""
+MAX_WARNINGS = 10
+"""Of a job, that its result shows; all are logged."""
 SAVE_PART = 20
 """Times what a checkpoint takes are between two."""
 
@@ -247,6 +251,8 @@ class StencilCoordinator:
         """(owner, writer) of what isn't saved yet."""
         self._saved_at = 0.0
         self._save_seconds = 0.0
+        self._unreachable: Counter[str] = Counter()
+        """Host -> how often others couldn't reach it."""
         self._farthest = self._losses = 0
         """The last step that all hosts reached, and how often some were lost since then."""
         self.outcome = StencilOutcome(job)
@@ -291,6 +297,8 @@ class StencilCoordinator:
     def _welcome(self, host: str) -> None:
         if host in self._members:  # it came as the job began
             return
+        if self._unreachable[host] >= MAX_UNREACHABLE:
+            return
         self._members[host] = _Host(self._hosts.now())
         self._hosts.open(host)
 
@@ -326,16 +334,24 @@ class StencilCoordinator:
                     self._missing.discard((owner, host))
                     self._save_seconds = max(self._save_seconds, seconds)
                     if error:
-                        self.outcome.warnings.append(f"{host}: no checkpoint: {error}")
+                        self._warn(f"{host}: no checkpoint: {error}")
                         self._saving, self._saved_at = None, self._hosts.now()
             case Unreachable(host=other, reason=reason) if is_present and other in self._members:
+                self._unreachable[other] += 1
+                if self._unreachable[other] == MAX_UNREACHABLE:
+                    self._warn(f"{other} takes no part any more: {host} can't reach it: {reason}")
                 self._hosts.drop(other, f"{host} can't reach it: {reason}")
             case Unreadable(reason=reason) if is_present:
-                self.outcome.warnings.append(f"{host}: {reason}")
+                self._warn(f"{host}: {reason}")
                 self._checkpoint = None
                 self._go_back()
             case Collected() if is_present:
                 member.is_collected = True
+
+    def _warn(self, text: str) -> None:
+        log.warning("%s", text)
+        if len(self.outcome.warnings) < MAX_WARNINGS:
+            self.outcome.warnings.append(text)
 
     def _add(self, host: str, member: _Host, swept: Swept) -> None:
         member.lengths.append(swept.iteration - member.iteration)
@@ -468,6 +484,7 @@ class StencilCoordinator:
             if len(held) < len(saved.held):
                 saved = self._checkpoint = None
         iteration = 0 if saved is None else saved.iteration
+        self.outcome.continued = min(self.outcome.continued, iteration)
         self.outcome.again += reached - iteration
         self.outcome.iteration = iteration
         if not names:

@@ -14,6 +14,7 @@ import os
 import shutil
 import threading
 import time
+import zipfile
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -394,6 +395,7 @@ class GridRun:
 
     def _save(self, order: orders.Advance) -> None:
         began, job = time.monotonic(), self._job
+        self._drop_failed(order)
         error = ""
         for rectangle in self._rectangles.values():
             arrays = {
@@ -411,11 +413,14 @@ class GridRun:
 
     def _write_copy(self, copy: Copy, arrays: Sequence[np.ndarray]) -> None:
         began, key = time.monotonic(), (copy.name, copy.owner)
-        named = {layout.name: array for layout, array in zip(copy.arrays, arrays, strict=True)}
-        error = self._write(copy.name, copy.box, named)
+        try:
+            named = {layout.name: array for layout, array in zip(copy.arrays, arrays, strict=True)}
+            error = self._write(copy.name, copy.box, named)
+        except Exception as failure:  # nobody else hears of it, and the job would wait
+            error = repr(failure)
+        self._copies = {k: n for k, n in self._copies.items() if k[0] == copy.name}
         self._copies[key] = self._copies.get(key, 0) + 1
         if error or self._copies[key] == copy.count:
-            del self._copies[key]
             seconds = time.monotonic() - began
             self._tell(orders.Saved(self._job.epoch, copy.name, copy.owner, seconds, error))
 
@@ -440,7 +445,7 @@ class GridRun:
             with np.load(path, allow_pickle=False) as arrays:
                 for key in self._job.state:
                     rectangle.arrays[key] = arrays[key]
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
             raise _Unreadable(f"{path}: isn't a usable checkpoint: {error}") from None
         return rectangle
 
@@ -453,6 +458,12 @@ class GridRun:
         self._drop(
             lambda job, order: order < of_kept if job == kept else not self._is_running(job)
         )
+
+    def _drop_failed(self, order: orders.Advance) -> None:
+        """Remove what this job has saved before `order` and no checkpoint came of elsewhere."""
+        _, of_save = _order_of(order.save)
+        of_kept = _order_of(order.keep) if order.keep else None
+        self._drop(lambda job, of: job == self._job.job and of < of_save and (job, of) != of_kept)
 
     def _drop(self, is_useless: Callable[[str, tuple[int, int]], bool]) -> None:
         for name, path, _ in self._found():
@@ -477,7 +488,9 @@ class GridRun:
         with contextlib.suppress(OSError):
             folders.sort(key=lambda path: path.stat().st_mtime)
             for path in folders[: -KEPT + 1]:
-                shutil.rmtree(path, ignore_errors=True)
+                jobs = {file.name.split("-")[0] for file in path.glob("*.npz")}
+                if not any(map(self._is_running, jobs)):
+                    shutil.rmtree(path, ignore_errors=True)
         boxes: dict[str, list[Box]] = {}
         for name, _, box in self._found():
             boxes.setdefault(name, []).append(box)

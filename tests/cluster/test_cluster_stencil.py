@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hetsched.cluster import Grid, Mapping, quotas
+from hetsched.cluster import Grid, Mapping, orders, quotas
 from hetsched.cluster.coordinator import Added, HostModels, Lost
 from hetsched.cluster.fake import FakeGridHosts
 from hetsched.cluster.regions import Box, Held, edges, rectangles, transfers
@@ -173,6 +173,29 @@ def test_what_ends_hosts_fails_the_job() -> None:
     hosts = FakeGridHosts(powers, overhead=1.0, later=later)
     with pytest.raises(JobFailed, match="5 times hosts were lost before step 1, the last one h4"):
         run(hosts)
+
+
+class OneCantBeReached(FakeGridHosts):
+    """Every cut with `h1` ends with a host that can't reach it; it comes back each time."""
+
+    def order(self, host: str, order: orders.Order) -> None:
+        names = {held.host for held in order.targets} if isinstance(order, orders.Cut) else set()
+        if names > {"h1"}:
+            cut_off = orders.Unreachable(1, order.generation, "h1", "no route to host")
+            self._tell(self._time, "h0", cut_off)
+        else:
+            super().order(host, order)
+
+    def drop(self, host: str, reason: str) -> None:
+        super().drop(host, reason)
+        self._push(self._time + 2, Added(host))
+
+
+def test_a_host_that_others_cant_reach_takes_no_part_in_the_end() -> None:
+    outcome = run(OneCantBeReached({f"h{i}": lambda _: 1e6 for i in range(2)}))
+    assert outcome.iteration == JOB.steps
+    assert outcome.work["h1"].sweeps == 0
+    assert outcome.warnings == ["h1 takes no part any more: h0 can't reach it: no route to host"]
 
 
 def test_without_hosts_a_job_ends() -> None:
