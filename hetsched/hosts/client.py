@@ -508,8 +508,8 @@ class _JobResults:
         given = out if isinstance(out, Mapping) else {} if out is None else {mains[0]: out}
         if len(mains) > 1 and out is not None and not isinstance(out, Mapping):
             raise errors.UsageError(f"out: there are several, {', '.join(names)}: name them")
-        if "" in given and len(specs) == 1:
-            given = {specs[0].name: given[""]}
+        if "" in given and len(mains) == 1:
+            given = {mains[0]: given[""], **{n: value for n, value in given.items() if n}}
         for name in given:
             if name not in names:
                 raise errors.UsageError(f"out: there is no output {name!r:.50}")

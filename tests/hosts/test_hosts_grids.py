@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,10 +52,14 @@ class After:
 
 
 def test_a_grid_over_hosts_has_the_same_bits(
-    cluster: Cluster, initial: np.ndarray, expected: np.ndarray
+    cluster: Cluster, initial: np.ndarray, expected: np.ndarray, tmp_path: Path
 ) -> None:
     client, _, _ = cluster
-    given = initial.copy()
+    given, path = initial.copy(), tmp_path / "final.npy"
+    assert client.submit("heat", initial, out={"": path}, steps=9).result(120)["final"] == str(
+        path
+    )
+    assert np.load(path).shape == SHAPE
     job = client.submit(
         "heat", given, out={"final": given}, steps=STEPS, border=BORDER, verify=True
     )
