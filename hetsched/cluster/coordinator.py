@@ -229,6 +229,21 @@ class Outcome:
         }
 
 
+class Follower:
+    """Calls what the caller has given, if anything, until it fails."""
+
+    def __init__(self, follow: Callable[[Any], object] | None) -> None:
+        self._follow = follow
+
+    def __call__(self, outcome: Any) -> None:
+        if self._follow is not None:
+            try:
+                self._follow(outcome)
+            except Exception:
+                log.exception("a callback has failed; it isn't called again")
+                self._follow = None
+
+
 class Coordinator:
     """Runs one job of `load` units of a `kind` over `hosts`, and learns from it.
 
@@ -252,7 +267,7 @@ class Coordinator:
         self._hosts, self._models, self._kind = hosts, models, kind
         self._epoch, self._granule, self._patience = epoch, granule, patience
         self._unit_bytes = unit_bytes
-        self._follow = follow
+        self._tell = Follower(follow)
         self._free: deque[tuple[int, int, int]] = deque([(0, load, 0)])
         """First unit, number, hosts lost with them."""
         self._given: dict[str, dict[Share, int]] = {}
@@ -287,7 +302,7 @@ class Coordinator:
                         work.units += share.count
                         work.busy += seconds
                         work.last = hosts.now()
-                        self._tell()
+                        self._tell(self.outcome)
                 case Failed(host, share, error):
                     if share in self._given.get(host, ()):
                         raise error
@@ -319,14 +334,6 @@ class Coordinator:
                 )
             self._free.appendleft((share.first, share.count, before + 1))
             self.outcome.again += share.count
-
-    def _tell(self) -> None:
-        if self._follow is not None:
-            try:
-                self._follow(self.outcome)
-            except Exception:
-                log.exception("a callback has failed; it isn't called again")
-                self._follow = None
 
     def _weigh(self) -> None:
         """Split the load by the models; hosts without one count as the mean of the others."""

@@ -25,6 +25,10 @@ class Box(NamedTuple):
     left: int
     right: int
 
+    @classmethod
+    def whole(cls, shape: Shape) -> Box:
+        return cls(0, shape[0], 0, shape[1])
+
     @property
     def cells(self) -> int:
         return (self.bottom - self.top) * (self.right - self.left)
@@ -45,7 +49,7 @@ class Box(NamedTuple):
     def framed(self, width: int, shape: Shape, periodic: tuple[bool, bool]) -> Box:
         """Return the box with `width` cells more on each side; beyond an edge if it's periodic."""
         box = Box(self.top - width, self.bottom + width, self.left - width, self.right + width)
-        inside = box.common(Box(0, shape[0], 0, shape[1]))
+        inside = box.common(Box.whole(shape))
         rows = box if periodic[0] else inside
         columns = box if periodic[1] else inside
         return Box(rows.top, rows.bottom, columns.left, columns.right)
@@ -109,6 +113,13 @@ def cut(array: npt.NDArray[Any], axes: tuple[int, int], part: Box) -> npt.NDArra
     index[axes[0]] = slice(part.top, part.bottom)
     index[axes[1]] = slice(part.left, part.right)
     return array[tuple(index)]
+
+
+def shape_with(shape: Sequence[int], axes: tuple[int, int], box: Box) -> tuple[int, ...]:
+    """Return the shape of a rectangle's array, given that of the whole grid's."""
+    rectangle = list(shape)
+    rectangle[axes[0]], rectangle[axes[1]] = box.shape
+    return tuple(rectangle)
 
 
 def edges(cells: int, blocks: int) -> list[int]:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from hetsched.cluster.coordinator import MAX_LOSSES, Added, Failed, HostModels, Lost
+from hetsched.cluster.coordinator import MAX_LOSSES, Added, Failed, Follower, HostModels, Lost
 from hetsched.cluster.flows import Flow, cheapest_flows, tree_flows
 from hetsched.cluster.grid import Grid, Ints
 from hetsched.cluster.mapping import Mapping
@@ -231,7 +231,7 @@ class StencilCoordinator:
     ) -> None:
         self._hosts, self._models, self._kind, self._job = hosts, models, kind, job
         self._epoch, self._name = epoch, name
-        self._every, self._follow = every, follow
+        self._every, self._tell = every, Follower(follow)
         self._members: dict[str, _Host] = {}
         self._generation = 0
         self._names: list[str] = []
@@ -243,7 +243,6 @@ class StencilCoordinator:
         self._stops = False
         """Hosts stop at `_until` for a new cut."""
         self._is_collecting = False
-        self._begun_cut = 0.0
         self._cut_seconds = 0.0
         self._checkpoint: _Checkpoint | None = None
         self._saving: _Checkpoint | None = None
@@ -363,12 +362,7 @@ class StencilCoordinator:
         work.seconds += swept.seconds
         work.computing += swept.computing
         work.waiting += swept.waiting
-        if self._follow is not None:
-            try:
-                self._follow(self.outcome)
-            except Exception:
-                log.exception("a callback has failed; it isn't called again")
-                self._follow = None
+        self._tell(self.outcome)
 
     # ---- the next step
 
@@ -466,7 +460,7 @@ class StencilCoordinator:
         self._cut(names, self._inputs(), 0)
 
     def _inputs(self) -> tuple[Held, ...]:
-        return (Held("", Box(0, self._job.shape[0], 0, self._job.shape[1])),)
+        return (Held("", Box.whole(self._job.shape)),)
 
     def _go_back(self) -> None:
         """Go on after the last checkpoint of which all is left, or from the inputs."""

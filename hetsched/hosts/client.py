@@ -308,9 +308,7 @@ class ClusterClient:
                 f"{plug_in.name} with these parameters runs on one host: hosts advance grids, for"
                 " a fixed number of steps"
             )
-        inputs, steps = dict(job.inputs), getattr(job.p, blocks.steps)
-        if blocks.begin is not None and not blocks.state.keys() <= inputs.keys():
-            inputs |= blocks.begin(inputs)
+        inputs, steps = blocks.complete(job.inputs), getattr(job.p, blocks.steps)
 
         def complete() -> None:
             for name, array in results.arrays.items():

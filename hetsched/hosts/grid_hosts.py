@@ -126,7 +126,7 @@ class GridHosts:
     def _send_inputs(self, host: str, link: Link, order: orders.Cut) -> None:
         """Send a host its cells of what never changes, and of all that no host has yet."""
         spec, grid = self._spec, self._spec.grid
-        whole = Held("", Box(0, grid.shape[0], 0, grid.shape[1]))
+        whole = Held("", Box.whole(grid.shape))
         state = sorted(spec.blocks.state)
         parcels = {CONSTANT: [name for name in sorted(spec.inputs) if name not in state]}
         if order.sources == (whole,):

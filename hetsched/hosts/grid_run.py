@@ -27,7 +27,7 @@ from hetsched import errors, paths
 from hetsched.client.client import JobSubmitter
 from hetsched.client.job import Job
 from hetsched.cluster import orders
-from hetsched.cluster.regions import Box, Held, Transfer, cut, transfers
+from hetsched.cluster.regions import Box, Held, Transfer, cut, shape_with, transfers
 from hetsched.hosts import channel
 from hetsched.hosts.channel import Channel, bytes_of
 from hetsched.hosts.grid_messages import Cells, Copy, Layout, Open, Results
@@ -62,13 +62,6 @@ class Rectangle:
             self._axes[name],
             part.moved(-self.framed.top, -self.framed.left),
         )
-
-
-def shape_of(layout: Layout, axes: tuple[int, int], box: Box) -> tuple[int, ...]:
-    """Return the shape of a rectangle's array, `layout` being the whole one."""
-    shape = list(layout.shape)
-    shape[axes[0]], shape[axes[1]] = box.shape
-    return tuple(shape)
 
 
 def layouts(arrays: Mapping[str, np.ndarray] | Iterable[tuple[str, np.ndarray]]) -> Any:
@@ -227,7 +220,7 @@ class GridRun:
         framed = box.framed(width, job.shape, job.periodic)
         rectangle = Rectangle(box, framed, job.axes)
         for layout in (*job.inputs, *job.outputs):
-            shape = shape_of(layout, job.axes[layout.name], framed)
+            shape = shape_with(layout.shape, job.axes[layout.name], framed)
             rectangle.arrays[layout.name] = self._submitter.empty(shape, layout.dtype)
         return rectangle
 
@@ -242,7 +235,7 @@ class GridRun:
         names = self._constants
         if not names or not self._rectangles:
             return
-        whole = [Held("", Box(0, self._job.shape[0], 0, self._job.shape[1]))]
+        whole = [Held("", Box.whole(self._job.shape))]
         plan = transfers(whole, order.targets, order.width, self._job.shape, self._job.periodic)
         own = [each for each in plan if each.target in self._rectangles]
         self._install(own, names, self._wait_for("", -1))

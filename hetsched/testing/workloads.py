@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from hetsched.cluster.regions import Box, Held, cut, transfers
+from hetsched.cluster.regions import Box, Held, cut, shape_with, transfers
 from hetsched.device_process.fill_and_check import ROUNDINGS, unit_errors
 from hetsched.errors import UsageError
 from hetsched.iterations import serial
@@ -299,16 +299,14 @@ def check_blocks(workload: Iterative, params: Any, inputs: Arrays | None = None)
 def _check_variant_blocks(
     workload: Iterative, params: Any, blocks: Blocks, inputs: Arrays, variant: Variant
 ) -> None:
-    state = dict(inputs)
-    if blocks.begin is not None and not blocks.state.keys() <= state.keys():
-        state |= blocks.begin(inputs)
+    state = blocks.complete(inputs)
     name = next(iter(blocks.state))
     rows, columns = (state[name].shape[axis] for axis in blocks.axes[name])
     grid, steps = (rows, columns), getattr(params, blocks.steps)
     steps = min(steps, min(grid) // 2 // blocks.reach)
     p = msgspec.structs.replace(params, **{blocks.steps: steps})
     whole = serial.run(workload, p, inputs, (workload.load(p),), variant=variant.name).outputs
-    source = [Held("", Box(0, rows, 0, columns))]
+    source = [Held("", Box.whole(grid))]
     high, wide = max(1, rows // 3), max(1, columns // 2)
     for box in (Box(0, high, 0, wide), Box(high, rows, 0, wide), Box(high, rows, wide, columns)):
         width = steps * blocks.reach
@@ -317,9 +315,7 @@ def _check_variant_blocks(
         given = {}
         for each, array in state.items():
             axes = blocks.axes[each]
-            shape = list(array.shape)
-            shape[axes[0]], shape[axes[1]] = framed.shape
-            given[each] = np.empty(shape, array.dtype)
+            given[each] = np.empty(shape_with(array.shape, axes, framed), array.dtype)
             for part in plan:
                 place = part.there.moved(-framed.top, -framed.left)
                 cut(given[each], axes, place)[...] = cut(array, axes, part.here)

@@ -147,6 +147,12 @@ class Blocks:
     steps: str = "steps"
     reach: int = 1
 
+    def complete(self, inputs: Arrays) -> dict[str, Any]:
+        """Return the inputs with those that a job begins with, if they aren't given."""
+        if self.begin is None or self.state.keys() <= inputs.keys():
+            return dict(inputs)
+        return {**inputs, **self.begin(inputs)}
+
 
 StageKernel = Callable[[Rows, Arrays, Arrays, Values, Arrays], None]
 """kernel(rows, inputs, outputs, values, partials) computes one stage on some rows.
