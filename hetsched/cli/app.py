@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ import typer
 import typer.core
 import typer.main
 
-from hetsched.cli import logs
+from hetsched.cli import interrupts, logs
 from hetsched.errors import UsageError
 from hetsched.units import closest_hint
 
@@ -92,8 +93,14 @@ def call(words: Sequence[str], verbose: bool, debug: bool, log_format: str | Non
 
 def command(name: str, function: Callable[..., int | None], help: str, **settings: Any) -> Command:
     """Make a command of `function`."""
+
+    @functools.wraps(function)
+    def begun(*arguments: Any, **options: Any) -> int | None:
+        interrupts.begin()
+        return function(*arguments, **options)
+
     app = _typer()
-    app.command(name, help=help, context_settings=settings)(function)
+    app.command(name, help=help, context_settings=settings)(begun)
     return typer.main.get_command(app)
 
 

@@ -1,4 +1,8 @@
-"""Ctrl-C that isn't lost where Python ignores exceptions: some imports, and destructors."""
+"""Ctrl-C that isn't lost where Python ignores exceptions: some imports, and destructors.
+
+Until a command begins there is nothing to tidy up, so a Ctrl-C ends the process: raised while
+msgspec looks through a class, KeyboardInterrupt would make that crash.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -14,18 +18,36 @@ if TYPE_CHECKING:
     from hetsched.local import Local
 
 _unseen = threading.Event()  # Set by a Ctrl-C until `seen`
+_begun = threading.Event()
 
 
-def install_handler() -> None:
-    """Note every Ctrl-C from now on, and raise KeyboardInterrupt as Python does. For main()."""
+def install_handler(end: Callable[[], object]) -> None:
+    """Note every Ctrl-C from now on. For main().
+
+    It calls `end`, which should not return, until `begin`; then it raises KeyboardInterrupt as
+    Python does.
+    """
     is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_default and threading.current_thread() is threading.main_thread():
         _unseen.clear()
-        signal.signal(signal.SIGINT, _on_interrupt)
+        _begun.clear()
+
+        def on_interrupt(number: int, frame: FrameType | None) -> None:
+            _unseen.set()
+            if not _begun.is_set():
+                end()
+            raise KeyboardInterrupt
+
+        signal.signal(signal.SIGINT, on_interrupt)
         report = sys.unraisablehook
         sys.unraisablehook = lambda ignored: (
             None if issubclass(ignored.exc_type, KeyboardInterrupt) else report(ignored)
         )
+
+
+def begin() -> None:
+    """Note that a command begins, which tidies up at a KeyboardInterrupt."""
+    _begun.set()
 
 
 def is_unseen() -> bool:
@@ -42,11 +64,6 @@ def reraise() -> None:
 def seen() -> None:
     """Note that the KeyboardInterrupt was caught, and the command goes on."""
     _unseen.clear()
-
-
-def _on_interrupt(number: int, frame: FrameType | None) -> None:
-    _unseen.set()
-    raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

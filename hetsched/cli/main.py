@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from hetsched.cli import interrupts
 
@@ -22,8 +22,7 @@ INTERRUPTED = 130
 LOG_FORMAT = "--log-format"
 
 
-@dataclass(frozen=True)
-class GeneralFlags:
+class GeneralFlags(NamedTuple):
     """The flags that may stand anywhere. `log_format`: as given; "" if its value is missing."""
 
     verbose: bool = False
@@ -58,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     `-v`, `--debug` and `--log-format` may stand anywhere before a `--`.
     """
     words, flags = split(sys.argv[1:] if arguments is None else arguments)
-    interrupts.install_handler()
+    interrupts.install_handler(lambda: os._exit(_fail(INTERRUPTED, "interrupted", flags)))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # whatever the terminal can show
