@@ -49,7 +49,8 @@ class _Backend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no type
         return out.result()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        # joblib would count a call that ends later among those of the next Parallel.__call__
+        self._executor.shutdown(wait=ensure_ready, cancel_futures=True)
         if ensure_ready:
             self._executor = Executor(self._cores)
 
