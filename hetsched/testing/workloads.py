@@ -11,6 +11,7 @@ import numpy as np
 
 from hetsched.cluster.regions import Box, Held, cut, shape_with, transfers
 from hetsched.device_process.fill_and_check import ROUNDINGS, unit_errors
+from hetsched.devices.accelerator.on_host import HostRuntime, lending
 from hetsched.errors import UsageError
 from hetsched.iterations import serial
 from hetsched.workload import (
@@ -34,7 +35,9 @@ BLOCK_ROUNDINGS = 8
 """For each step, of the largest value: a library may add in another order in a narrower block."""
 
 
-def check_workload(workload: BaseWorkload, params: Any, *, seed: int = 0) -> None:
+def check_workload(
+    workload: BaseWorkload, params: Any, *, seed: int = 0, runtime: HostRuntime | None = None
+) -> None:
     """Check a workload's declaration, data, variants for CPUs and checks of results.
 
     Each variant computes the whole load, then pieces of other sizes, or rows on several devices;
@@ -46,6 +49,9 @@ def check_workload(workload: BaseWorkload, params: Any, *, seed: int = 0) -> Non
         Of a job that takes milliseconds; a load of 5 units or more can be cut in several ways.
     seed : int
         Of the generated data.
+    runtime : Runtime, optional
+        Of an accelerator, which lends it the host's memory: its variants are checked instead of
+        those for CPUs. Not of iterative workloads.
 
     Raises
     ------
@@ -59,16 +65,17 @@ def check_workload(workload: BaseWorkload, params: Any, *, seed: int = 0) -> Non
         workload.can_verify, "no method checks results: residual() and reference(), or errors()"
     )
     inputs = _generated(workload, params, load, seed)
-    variants = workload.variants("cpu")
-    _expect(len(variants) > 0, 'variants("cpu") is empty, so no core can compute')
+    kind, xp = (runtime.kernels, runtime.xp) if runtime else ("cpu", np)
+    variants = workload.variants(kind)
+    _expect(len(variants) > 0, f'variants("{kind}") is empty, so nothing can compute')
     with tempfile.TemporaryDirectory(prefix="hs-") as cache:
         for variant in variants:
             if isinstance(workload, Iterative):
                 _check_iterations(workload, params, inputs, variant, seed)
             else:
                 assert isinstance(workload, Workload), "there are no other kinds"
-                context = KernelContext("cpu", 1, cache, np)
-                _check_variant(workload, params, inputs, variant, context, seed)
+                context = KernelContext(kind, 1, cache, xp)
+                _check_variant(workload, params, inputs, variant, context, seed, runtime)
     if isinstance(workload, Iterative):
         check_blocks(workload, params, inputs)
 
@@ -181,11 +188,14 @@ def _check_variant(
     variant: Variant,
     context: KernelContext,
     seed: int,
+    runtime: HostRuntime | None,
 ) -> None:
     load = workload.load(params)
     specs = workload.arrays(params)
     for sizes in _cuts(load):
         kernel = variant.make(params, max(sizes), context)
+        if runtime:
+            kernel = lending(variant.name, runtime, kernel)
         outputs = {
             spec.name: _poisoned(spec, load)
             if workload.writes_all or spec.role == "inout"

@@ -14,7 +14,8 @@ from opencl_toys import open_runtime, processor
 
 from hetsched.devices.accelerator.runtime import Copy
 from hetsched.devices.opencl.device import OpenClRuntime
-from hetsched.workload import KernelContext, Workload
+from hetsched.testing import check_workload
+from hetsched.workload import KernelContext, Workload, find
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +73,34 @@ def test_units_are_transformed_along_some_axes(
     y = compute(runtime, FFT, p, {"x": x}, 8, library)
 
     assert residual(p, x, y).max() < 0.5
+
+
+IMAGES = {"rows": 12, "cols": 9}
+CASES = (
+    ("fft", {"batch": "7x12x10", "kind": "r2c"}),
+    ("fft", {"batch": "5x8x9", "kind": "c2r", "dtype": "complex128"}),
+    ("fft", {"batch": "5x8x2", "kind": "c2r", "norm": "ortho"}),
+    ("fft", {"batch": "5x12x9", "kind": "r2c", "axes": "2,1", "norm": "ortho"}),
+    ("fft", {"batch": "3x4x6x5", "kind": "c2r", "axes": "1,2", "norm": "forward"}),
+    ("power_spectrum", {"count": 7, **IMAGES}),
+    ("power_spectrum", {"count": 5, "rows": 1, "cols": 8, "dtype": "float64"}),
+    ("convolve", {"count": 6, **IMAGES, "filters": 2, "filter_rows": 3, "filter_cols": 4}),
+    ("convolve", {"count": 5, **IMAGES, "filters": 1, "filter_rows": 15, "filter_cols": 2,
+                  "mode": "full"}),
+    ("welch", {"channels": 6, "samples": 300, "nperseg": 64, "noverlap": 50}),
+    ("welch", {"channels": 5, "samples": 70, "nperseg": 9, "detrend": "none", "dtype": "f64"}),
+    ("matmul", {"count": 7, "rows": 19, "inner": 5, "cols": 6}),
+    ("matmul", {"count": 5, "rows": 1, "inner": 500, "cols": 1, "dtype": "float64"}),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "values"), CASES)
+def test_a_shipped_workload_keeps_all_promises(
+    runtime: OpenClRuntime, name: str, values: dict[str, Any]
+) -> None:
+    workload = find(name)
+
+    check_workload(workload, workload.infer(values, {}), runtime=runtime)
 
 
 @pytest.mark.parametrize("skip", [0, 512, 8], ids=["start", "aligned", "unaligned"])

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hetsched.workload import KernelContext
+from hetsched.workload import Kernel, KernelContext, Variant, version
 
-Make = Callable[[Any, int, KernelContext], Any]
+MakeByLibrary = Callable[[Any, KernelContext, str], Kernel]
 
 
 @functools.cache
@@ -28,6 +28,16 @@ def shared_library(distribution: str, prefix: str) -> tuple[str, Path] | None:
     return None
 
 
-def late(module: str) -> Make:
+def late(module: str) -> Callable[..., Any]:
     """Return `module.make`, imported at its first call, so that libraries load only where used."""
-    return lambda p, chunk, context: importlib.import_module(module).make(p, chunk, context)
+    return lambda *arguments: importlib.import_module(module).make(*arguments)
+
+
+def by_opencl_fft(make: MakeByLibrary) -> tuple[Variant, ...]:
+    """Return a variant for each library of Fourier transforms on OpenCL devices."""
+
+    def variant(name: str, installed: str) -> Variant:
+        return Variant(name, installed, lambda p, _, context: make(p, context, name))
+
+    found = {name: version(name) for name in ("pyvkfft", "reikna") if version("pyopencl")}
+    return tuple(variant(name, installed) for name, installed in found.items() if installed)

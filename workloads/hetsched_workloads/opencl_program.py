@@ -12,7 +12,7 @@ from hetsched.errors import UsageError
 from hetsched.workload import KernelContext
 
 HEADER = """
-#if IS_DOUBLE
+#ifdef cl_khr_fp64
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #endif
 #pragma OPENCL FP_CONTRACT OFF
@@ -26,15 +26,18 @@ HEADER = """
 
 
 class Program:
-    """`source`, compiled for the device of the first call; REAL is the type of `dtype`."""
+    """`source`, compiled for the device of the first call.
+
+    REAL is the type of `dtype`, COMPLEX that of two of them.
+    """
 
     def __init__(
         self, source: str, dtype: str, context: KernelContext, what: str, **defines: int
     ) -> None:
         self._source = HEADER + source
-        self._is_double = dtype == "float64"
-        real = "double" if self._is_double else "float"
-        self._options = [f"-DREAL={real}", f"-DIS_DOUBLE={int(self._is_double)}"]
+        self._dtype = dtype
+        real = "double" if dtype == "float64" else "float"
+        self._options = [f"-DREAL={real}", f"-DCOMPLEX={real}2"]
         self._options += [f"-D{name}={value}" for name, value in defines.items()]
         self._context, self._what = context, what
         self._kernels: dict[cl.Context, dict[str, cl.Kernel]] = {}
@@ -51,8 +54,8 @@ class Program:
         """
         queue = arguments[0].queue
         if queue.context not in self._kernels:
-            if self._is_double and "cl_khr_fp64" not in queue.device.extensions:
-                raise UsageError(f"{queue.device.name} computes no float64")
+            if not computes(queue.device, self._dtype):
+                raise UsageError(f"{queue.device.name} computes no {self._dtype}")
             self._context.say(f"compiling {self._what} for OpenCL ...")
             program = cl.Program(queue.context, self._source).build(self._options)
             kernels = {kernel.function_name: kernel for kernel in program.all_kernels()}
@@ -64,3 +67,8 @@ class Program:
             else:
                 plain.append(argument)
         self._kernels[queue.context][name](queue, size, group, *plain)
+
+
+def computes(device: Any, dtype: str) -> bool:
+    """Whether a device has the precision of `dtype`."""
+    return dtype != "float64" or "cl_khr_fp64" in device.extensions

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hetsched.machine_limits import processor
 from hetsched.workload import Kernel, KernelContext, Tuning, Variant, version
-from hetsched_workloads.installed import late, shared_library
+from hetsched_workloads.installed import by_opencl_fft, late, shared_library
 
 if TYPE_CHECKING:
     from hetsched_workloads.fft.declaration import FftParams
@@ -24,13 +24,7 @@ def variants(kind: str) -> tuple[Variant, ...]:
         return _cpu()
     if kind == "cuda" and (installed := version("cupy")):
         return (Variant("cufft", f"cupy-{installed}", _make(f"cupy {installed}", "cupy_cuda")),)
-    if kind == "opencl" and version("pyopencl"):
-        return tuple(
-            Variant(name, installed, _make(name, f"{name}_opencl"))
-            for name in ("pyvkfft", "reikna")
-            if (installed := version(name))
-        )
-    return ()
+    return by_opencl_fft(late(HERE + "opencl")) if kind == "opencl" else ()
 
 
 def _cpu() -> tuple[Variant, ...]:
@@ -57,7 +51,7 @@ def _make(library: str, file: str) -> Callable[[FftParams, int, KernelContext], 
     planes = late(HERE + file)
 
     def make(p: FftParams, chunk: int, context: KernelContext) -> Kernel:
-        if file and (p.is_planes or (p.kind == "c2c" and context.kind == "opencl")):
+        if file and p.is_planes:
             kernel: Kernel = planes(p, chunk, context)
             return kernel
         from hetsched_workloads.fft import libraries

@@ -95,7 +95,9 @@ def _variants(kind: str) -> tuple[Variant, ...]:
         # NumPy's BLAS takes its number of threads from the environment.
         return (Variant("numpy", installed, make, threaded=True),)
     if kind == "opencl" and (installed := version("pyopencl")):
-        return (Variant("tiles", f"pyopencl-{installed}", late(HERE + "opencl")),)
+        return (
+            Variant("tiles", f"pyopencl-{installed}", late("hetsched_workloads.opencl_products")),
+        )
     if kind == "cuda" and (installed := version("cupy")):
         return (Variant("cublas", f"cupy-{installed}", make),)
     return ()
