@@ -102,8 +102,8 @@ class Unreadable(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-class Unreachable(msgspec.Struct, frozen=True, tag=True):
-    """The host can't reach another one that is to have cells from it."""
+class Unusable(msgspec.Struct, frozen=True, tag=True):
+    """`host` can't go on, as it says itself, or another one that can't reach it."""
 
     epoch: int
     generation: int
@@ -118,4 +118,4 @@ class Collected(msgspec.Struct, frozen=True, tag=True):
     generation: int
 
 
-Notice = Opened | Ready | Swept | Saved | Unreadable | Unreachable | Collected
+Notice = Opened | Ready | Swept | Saved | Unreadable | Unusable | Collected

@@ -38,8 +38,8 @@ from hetsched.cluster.orders import (
     Saved,
     Saving,
     Swept,
-    Unreachable,
     Unreadable,
+    Unusable,
 )
 from hetsched.cluster.regions import Box, Held, Shape, covers, rectangles
 from hetsched.cluster.tree import Tree, quotas
@@ -62,8 +62,11 @@ SAVE_EVERY = 30.0
 """Seconds between two checkpoints."""
 PATIENCE = 30.0
 """Seconds that a host has to open a job, and that one has to come when none is left."""
-MAX_UNREACHABLE = 3
-"""Times that a host which others can't reach may come back to a job."""
+MAX_STRIKES = 3
+"""Times between two checkpoints that a host may be lost which hasn't done a sweep, or which others
+can't reach; then it takes no part any more."""
+SLOW_SAVE = 60.0
+"""Seconds after which a checkpoint that isn't written is worth a warning."""
 MAX_WARNINGS = 10
 """Of a job, that its result shows; all are logged."""
 SAVE_PART = 20
@@ -190,6 +193,8 @@ class _Host:
     """None: it hasn't opened the job yet."""
     iteration: int = -1
     """In the present generation; -1: it hasn't its cells yet."""
+    has_worked: bool = False
+    """It has done a sweep, and others reach it."""
     is_collected: bool = False
     sweeps: deque[Swept] = field(default_factory=lambda: deque(maxlen=RECENT))
     lengths: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT))
@@ -249,9 +254,8 @@ class StencilCoordinator:
         self._missing: set[tuple[str, str]] = set()
         """(owner, writer) of what isn't saved yet."""
         self._saved_at = 0.0
-        self._save_seconds = 0.0
-        self._unreachable: Counter[str] = Counter()
-        """Host -> how often others couldn't reach it."""
+        self._saving_since = self._save_seconds = 0.0
+        self._strikes: Counter[str] = Counter()
         self._farthest = self._losses = 0
         """The last step that all hosts reached, and how often some were lost since then."""
         self.outcome = StencilOutcome(job)
@@ -296,16 +300,21 @@ class StencilCoordinator:
     def _welcome(self, host: str) -> None:
         if host in self._members:  # it came as the job began
             return
-        if self._unreachable[host] >= MAX_UNREACHABLE:
+        if self._strikes[host] >= MAX_STRIKES:
             return
         self._members[host] = _Host(self._hosts.now())
         self._hosts.open(host)
 
     def _lose(self, host: str, reason: str) -> None:
         active = self._active()
-        if self._members.pop(host, None) is None:
+        member = self._members.pop(host, None)
+        if member is None:
             return
         self.outcome.work.setdefault(host, StencilWork()).lost = reason
+        if not member.has_worked:
+            self._strikes[host] += 1
+            if self._strikes[host] == MAX_STRIKES:
+                self._warn(f"{host} takes no part any more: {reason}")
         if active and min(member.iteration for member in active) >= 0:
             self._losses += 1  # hosts that go together count once: no cut is complete between
             if self._losses == MAX_LOSSES:
@@ -335,11 +344,9 @@ class StencilCoordinator:
                     if error:
                         self._warn(f"{host}: no checkpoint: {error}")
                         self._saving, self._saved_at = None, self._hosts.now()
-            case Unreachable(host=other, reason=reason) if is_present and other in self._members:
-                self._unreachable[other] += 1
-                if self._unreachable[other] == MAX_UNREACHABLE:
-                    self._warn(f"{other} takes no part any more: {host} can't reach it: {reason}")
-                self._hosts.drop(other, f"{host} can't reach it: {reason}")
+            case Unusable(host=other, reason=reason) if is_present and other in self._members:
+                self._members[other].has_worked = False
+                self._hosts.drop(other, reason)
             case Unreadable(reason=reason) if is_present:
                 self._warn(f"{host}: {reason}")
                 self._checkpoint = None
@@ -353,6 +360,7 @@ class StencilCoordinator:
             self.outcome.warnings.append(text)
 
     def _add(self, host: str, member: _Host, swept: Swept) -> None:
+        member.has_worked = True
         member.lengths.append(swept.iteration - member.iteration)
         member.sweeps.append(swept)
         member.iteration = swept.iteration
@@ -392,7 +400,7 @@ class StencilCoordinator:
             for host in {held.host for held in self._held}:
                 self._hosts.order(host, Collect(self._epoch, self._generation))
         elif self._stops:
-            if floor == self._until and self._saving is None:
+            if floor == self._until:
                 self._cut(open_ones, self._held, floor)
         else:
             if has_advanced or set(open_ones) != set(self._names):
@@ -423,6 +431,7 @@ class StencilCoordinator:
             self._saving = _Checkpoint(name, until, self._held, keeper)
             self._missing = {(host, host) for host in active}
             self._missing |= set(keeper.items())
+            self._saving_since = now
         self._until = until
         for host in active:
             order = Advance(
@@ -439,7 +448,12 @@ class StencilCoordinator:
         if self._saving is not None and not self._missing:
             self._checkpoint, self._saving = self._saving, None
             self._saved_at = now
+            self._strikes.clear()
             self.outcome.checkpoints += 1
+        elif self._saving is not None and now - self._saving_since > SLOW_SAVE:
+            self._saving_since = math.inf
+            writers = ", ".join(sorted({writer for _, writer in self._missing}))
+            self._warn(f"no checkpoint for {SLOW_SAVE:g} s: {writers} haven't written it yet")
 
     # ---- cuts
 

@@ -268,6 +268,7 @@ class Channel:
             for each in (self._socket, self._waker, self._woken):
                 with contextlib.suppress(OSError):
                     each.close()
+            self._is_closing = True  # whoever finds it open from now on hears of its end
             self._out.clear()
             self._receiver.lost(reason)
 

@@ -160,18 +160,9 @@ class GridHosts:
         for host, link in self._tcp.links().items():
             if host in self._opened:
                 link.channel.send(Close(self._spec.epoch, keeps))
+        self._tcp.grid = None  # or its arrays would stay as long as the client
 
     # ---- what links tell
-
-    def buffers(self, message: Any) -> list[np.ndarray]:
-        """Return arrays for the bytes of a message."""
-        if not isinstance(message, Results) or message.epoch != self._spec.epoch:
-            return []
-        found = []
-        for layout in message.arrays:
-            self._place(layout, message.box)
-            found.append(np.empty(layout.shape, layout.dtype))
-        return found
 
     def take(self, link: Link, message: Any, arrays: Sequence[np.ndarray]) -> None:
         if message.epoch != self._spec.epoch:
@@ -179,7 +170,7 @@ class GridHosts:
         if not isinstance(message, Results):
             self._tcp.put(stencil.Told(link.name, message))
         elif message.generation == self._generation:
-            for layout, array in zip(message.arrays, arrays, strict=True):
+            for layout, array in zip(message.results, arrays, strict=True):
                 self._place(layout, message.box)[...] = array
 
     def _place(self, layout: Layout, box: Box) -> np.ndarray:

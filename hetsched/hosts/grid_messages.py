@@ -82,4 +82,4 @@ class Results(msgspec.Struct, frozen=True, tag=True):
     epoch: int
     generation: int
     box: Box
-    arrays: tuple[Layout, ...]
+    results: tuple[Layout, ...]

@@ -10,38 +10,34 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import os
-import shutil
 import threading
 import time
-import zipfile
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
-from hetsched import errors, paths
+from hetsched import errors
 from hetsched.client.client import JobSubmitter
 from hetsched.client.job import Job
 from hetsched.cluster import orders
 from hetsched.cluster.regions import Box, Held, Transfer, cut, shape_with, transfers
 from hetsched.hosts import channel
 from hetsched.hosts.channel import Channel, bytes_of
+from hetsched.hosts.checkpoints import Checkpoints, Unreadable
 from hetsched.hosts.grid_messages import Cells, Copy, Layout, Open, Results
 
-KEPT = 8
-"""Kinds of jobs whose checkpoints a host keeps, the latest."""
+LOOKING = 20.0
+"""Seconds to find earlier checkpoints; then a host takes part without them."""
+READING = 300.0
+"""Seconds to read a checkpoint; then it counts as damaged."""
 log = logging.getLogger(__name__)
 
-
 Parcels = dict[tuple[int, str], list[Transfer]]
-
-
-class _Unreadable(Exception):
-    """A checkpoint is gone or damaged."""
+Place = tuple[str, int, str]
+"""Interface, port and token of a host."""
 
 
 class _Outdated(Exception):
@@ -72,8 +68,8 @@ def layouts(arrays: Mapping[str, np.ndarray] | Iterable[tuple[str, np.ndarray]])
 class GridRun:
     """One job's part on this host, in a thread of its own between `start` and `close`.
 
-    `tell` sends a message to the coordinator, `reach` connects to another host, `is_running` says
-    whether a job is on this host.
+    `tell` sends a message to the coordinator, `reach` connects to another host, `runs` are all of
+    this host.
     """
 
     def __init__(
@@ -81,13 +77,13 @@ class GridRun:
         opening: Open,
         submitter: JobSubmitter,
         tell: Callable[..., None],
-        reach: Callable[[str, tuple[str, int, str], channel.Receiver], Channel],
-        is_running: Callable[[str], bool],
+        reach: Callable[[str, Place, channel.Receiver], Channel],
+        runs: Runs,
     ) -> None:
-        self.workload = opening.workload
+        self.job, self.workload = opening.job, opening.workload
         self._job, self._submitter, self._tell, self._reach = opening, submitter, tell, reach
-        self._is_running = is_running
-        self._folder = paths.state_dir() / "cluster" / opening.key
+        self._files = runs.files
+        self._checkpoints = Checkpoints(opening.key, runs.__contains__)
         self._orders: deque[orders.Order] = deque()
         self._changed = threading.Condition()
         self._arrived: dict[tuple[int, int, str, int], Sequence[np.ndarray]] = {}
@@ -95,10 +91,12 @@ class GridRun:
         """The generation of the last cut that was ordered."""
         self._is_closed = False
         self._running: list[Job] = []
-        self._peers: dict[str, Channel] = {}
-        self._places: dict[str, tuple[str, int, str]] = {}
+        self._peers: dict[Place, Channel] = {}
+        """By place: a name may be another host's by now."""
+        self._places: dict[str, Place] = {}
         self._copies: dict[tuple[str, str], int] = {}
-        self._writer = ThreadPoolExecutor(1, "hetsched-checkpoint")
+        self._keep = ""
+        """The checkpoint that others were dropped for."""
         self._generation = self._iteration = self._width = 0
         self._held: tuple[Held, ...] = ()
         self._rectangles: dict[int, Rectangle] = {}
@@ -106,7 +104,6 @@ class GridRun:
         self._thread = threading.Thread(target=self._run, name="hetsched-grid", daemon=True)
 
     def start(self) -> None:
-        self._tell(orders.Opened(self._job.epoch, self._savings()))
         self._thread.start()
 
     def order(self, order: orders.Order) -> None:
@@ -121,8 +118,8 @@ class GridRun:
     def take(self, message: Cells | Copy, arrays: Sequence[np.ndarray]) -> None:
         """Take what another host has sent."""
         if isinstance(message, Copy):
-            with contextlib.suppress(RuntimeError):  # closed
-                self._writer.submit(self._write_copy, message, arrays)
+            with contextlib.suppress(_Outdated):
+                self._file(self._write_copy, message, arrays)
             return
         with self._changed:
             if message.generation >= self._newest:
@@ -133,28 +130,25 @@ class GridRun:
     def close(self, *, keeps: bool) -> None:
         """Stop; without `keeps` the checkpoints go. Returns at once."""
         with self._changed:
+            if not keeps:
+                self._file(self._checkpoints.drop_job, self.job)
             self._is_closed = True
             self._changed.notify_all()
         for job in list(self._running):
             job.cancel()
-        self._writer.shutdown(wait=False, cancel_futures=True)
-        if not keeps:  # before another job looks for what there is
-            self._drop(lambda job, order: job == self._job.job)
 
         def end() -> None:
             if self._thread.ident is not None:
                 self._thread.join()
             for peer in self._peers.values():
                 peer.close()
-            self._writer.shutdown()
-            if not keeps:
-                self._drop(lambda job, order: job == self._job.job)
 
         threading.Thread(target=end, daemon=True).start()
 
     # ---- the thread
 
     def _run(self) -> None:
+        self._do(self._open)
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._orders or self._is_closed)
@@ -163,27 +157,64 @@ class GridRun:
                 order = self._orders.popleft()
             if order.generation < self._newest:
                 continue
-            try:
-                match order:
-                    case orders.Cut():
-                        self._cut(order)
-                    case orders.Advance():
-                        self._advance(order)
-                    case orders.Collect():
-                        self._collect()
-            except _Outdated:
-                continue
-            except _Unreadable as error:
-                self._tell(orders.Unreadable(self._job.epoch, order.generation, str(error)))
-            except BaseException as error:
-                if self._is_closed or order.generation < self._newest:
-                    continue
-                record = errors.to_record(error)
-                self._tell(channel.Failed(self._job.epoch, 0, 0, record))
+            match order:
+                case orders.Cut():
+                    self._do(self._cut, order)
+                case orders.Advance():
+                    self._do(self._advance, order)
+                case orders.Collect():
+                    self._do(self._collect)
+
+    def _do(self, what: Callable[..., None], *order: orders.Order) -> None:
+        epoch = self._job.epoch
+        generation = order[0].generation if order else self._generation
+        try:
+            what(*order)
+        except _Outdated:
+            pass
+        except Unreadable as error:
+            self._tell(orders.Unreadable(epoch, generation, str(error)))
+        except errors.TryAgain as error:  # such as a daemon that stops: others can go on
+            self._tell(orders.Unusable(epoch, generation, self._job.me, str(error)))
+        except BaseException as error:
+            if not self._is_closed and generation >= self._newest:
+                self._tell(channel.Failed(epoch, 0, 0, errors.to_record(error)))
+
+    def _open(self) -> None:
+        savings = self._filed(LOOKING, self._checkpoints.savings)
+        self._tell(orders.Opened(self._job.epoch, savings or ()))
 
     def _check(self) -> None:
-        if self._is_closed or self._newest > self._generation:
+        if self._is_outdated:
             raise _Outdated
+
+    @property
+    def _is_outdated(self) -> bool:
+        return self._is_closed or self._newest > self._generation
+
+    def _file(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        """Call a function in the host's thread for files."""
+        with self._changed:
+            if self._is_closed:
+                raise _Outdated
+            return self._files.submit(function, *arguments)
+
+    def _filed(self, seconds: float, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what a function does in the thread for files; None if it takes too long."""
+
+        def wake(_: object) -> None:
+            with self._changed:
+                self._changed.notify_all()
+
+        future = self._file(function, *arguments)
+        future.add_done_callback(wake)
+        with self._changed:
+            self._changed.wait_for(lambda: future.done() or self._is_outdated, seconds)
+        self._check()
+        if not future.done():
+            log.warning("the state folder doesn't answer: %s took %g s", function, seconds)
+            return None
+        return future.result()
 
     # ---- cuts
 
@@ -196,19 +227,22 @@ class GridRun:
         )
         self._width, self._held = order.width // job.reach, order.targets
         self._places = order.peers
+        for place in self._peers.keys() - set(order.peers.values()):
+            self._peers.pop(place).close()
         self._rectangles = {
             index: self._rectangle(held.box, order.width)
             for index, held in enumerate(order.targets)
             if held.host == job.me
         }
-        saved: dict[int, Rectangle] = {}
         if order.saved:
-            for index, (host, box) in enumerate(order.sources):
-                if host == job.me:
-                    saved[index] = self._read(order.saved, box)
+            own = {i: box for i, (host, box) in enumerate(order.sources) if host == job.me}
+            found = self._filed(READING, self._read, order.saved, own)
+            if found is None:
+                raise Unreadable(f"{order.saved}: the state folder doesn't answer")
+            old = found
         grid = (order.width, job.shape, job.periodic)
         parcels = self._parcels(transfers(order.sources, order.targets, *grid), order.sources)
-        self._exchange(parcels, order.sources, saved if order.saved else old)
+        self._exchange(parcels, order.sources, old)
         self._take_constants(order)
         frames = transfers(order.targets, order.targets, *grid, frames=True)
         self._frames = self._parcels(frames, order.targets)
@@ -306,26 +340,30 @@ class GridRun:
             return self._arrived.pop(key)
 
     def _peer(self, host: str) -> Channel:
-        peer = self._peers.get(host)
-        if peer is None or not peer.is_open:
-            try:
-                peer = self._reach(host, self._places[host], _Peer(self, host))
-            except (errors.HetschedError, KeyError) as error:
-                self._lost(host, str(error))
-                raise _Outdated from None
-            self._peers[host] = peer
+        place = self._places.get(host)
+        peer = None if place is None else self._peers.get(place)
+        if peer is not None and peer.is_open:
+            return peer
+        try:
+            if place is None:
+                raise errors.Unavailable(f"{host}: it has gone")
+            self._peers[place] = peer = self._reach(host, place, _Peer(self, host))
+        except errors.HetschedError as error:
+            self._lost(host, str(error))
+            raise _Outdated from None
         return peer
 
     def _lost(self, host: str, reason: str) -> None:
         if not self._is_closed:
-            epoch = self._job.epoch
-            self._tell(orders.Unreachable(epoch, self._generation, host, reason))
+            reason = f"{self._job.me} can't reach it: {reason}"
+            self._tell(orders.Unusable(self._job.epoch, self._generation, host, reason))
 
     # ---- sweeps
 
     def _advance(self, order: orders.Advance) -> None:
-        if order.keep:
-            self._drop_before(order.keep)
+        if order.keep not in ("", self._keep):
+            self._keep = order.keep
+            self._file(self._checkpoints.drop_before, order.keep)
         while self._iteration < order.until:
             self._check()
             began = time.monotonic()
@@ -387,116 +425,48 @@ class GridRun:
     # ---- checkpoints
 
     def _save(self, order: orders.Advance) -> None:
+        """Have what this host holds written by itself and sent to another; sweeps go on."""
         began, job = time.monotonic(), self._job
-        self._drop_failed(order)
+        pieces = [
+            (r.box, {name: r.view(name, r.box).copy() for name in sorted(job.state)})
+            for r in self._rectangles.values()
+        ]
+        self._file(self._write, order, pieces, began)
+        for box, arrays in pieces if order.keeper else ():
+            message = Copy(job.job, order.save, job.me, len(pieces), box, layouts(arrays))
+            self._peer(order.keeper).send(message, [bytes_of(a) for a in arrays.values()])
+
+    def _write(
+        self,
+        order: orders.Advance,
+        pieces: Sequence[tuple[Box, Mapping[str, np.ndarray]]],
+        began: float,
+    ) -> None:
+        self._checkpoints.drop_failed(order.save, order.keep)
         error = ""
-        for rectangle in self._rectangles.values():
-            arrays = {
-                name: np.ascontiguousarray(rectangle.view(name, rectangle.box))
-                for name in sorted(job.state)
-            }
-            error = error or self._write(order.save, rectangle.box, arrays)
-            if order.keeper:
-                count = len(self._rectangles)
-                message = Copy(job.job, order.save, job.me, count, rectangle.box, layouts(arrays))
-                buffers = [bytes_of(array) for array in arrays.values()]
-                self._peer(order.keeper).send(message, buffers)
-        seconds = time.monotonic() - began
-        self._tell(orders.Saved(job.epoch, order.save, job.me, seconds, error))
+        for box, arrays in pieces:
+            error = error or self._checkpoints.write(order.save, box, arrays)
+        self._saved(order.save, self._job.me, began, error)
 
     def _write_copy(self, copy: Copy, arrays: Sequence[np.ndarray]) -> None:
         began, key = time.monotonic(), (copy.name, copy.owner)
-        try:
-            named = {layout.name: array for layout, array in zip(copy.arrays, arrays, strict=True)}
-            error = self._write(copy.name, copy.box, named)
-        except Exception as failure:  # nobody else hears of it, and the job would wait
-            error = repr(failure)
+        named = {layout.name: array for layout, array in zip(copy.arrays, arrays, strict=True)}
+        error = self._checkpoints.write(copy.name, copy.box, named)
         self._copies = {k: n for k, n in self._copies.items() if k[0] == copy.name}
         self._copies[key] = self._copies.get(key, 0) + 1
         if error or self._copies[key] == copy.count:
-            seconds = time.monotonic() - began
-            self._tell(orders.Saved(self._job.epoch, copy.name, copy.owner, seconds, error))
+            self._saved(copy.name, copy.owner, began, error)
 
-    def _write(self, name: str, box: Box, arrays: Mapping[str, np.ndarray]) -> str:
-        """Write a rectangle's arrays; return what failed."""
-        path = self._path(name, box)
-        hidden = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-        try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with hidden.open("wb") as file:
-                np.savez(file, **dict(arrays))  # type: ignore[arg-type]
-            hidden.replace(path)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                hidden.unlink(missing_ok=True)
-            return f"{path}: {error.strerror or error}"
-        return ""
+    def _saved(self, name: str, owner: str, began: float, error: str) -> None:
+        seconds = time.monotonic() - began
+        self._tell(orders.Saved(self._job.epoch, name, owner, seconds, error))
 
-    def _read(self, name: str, box: Box) -> Rectangle:
-        path, rectangle = self._path(name, box), Rectangle(box, box, self._job.axes)
-        try:
-            with np.load(path, allow_pickle=False) as arrays:
-                for key in self._job.state:
-                    rectangle.arrays[key] = arrays[key]
-        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            raise _Unreadable(f"{path}: isn't a usable checkpoint: {error}") from None
-        return rectangle
-
-    def _path(self, name: str, box: Box) -> Path:
-        return self._folder / f"{name}-{'-'.join(map(str, box))}.npz"
-
-    def _drop_before(self, keep: str) -> None:
-        """Remove checkpoints older than `keep`, and those of jobs that have ended."""
-        kept, of_kept = _order_of(keep)
-        self._drop(
-            lambda job, order: order < of_kept if job == kept else not self._is_running(job)
-        )
-
-    def _drop_failed(self, order: orders.Advance) -> None:
-        """Remove what this job has saved before `order` and no checkpoint came of elsewhere."""
-        _, of_save = _order_of(order.save)
-        of_kept = _order_of(order.keep) if order.keep else None
-        self._drop(lambda job, of: job == self._job.job and of < of_save and (job, of) != of_kept)
-
-    def _drop(self, is_useless: Callable[[str, tuple[int, int]], bool]) -> None:
-        for name, path, _ in self._found():
-            if is_useless(*_order_of(name)):
-                with contextlib.suppress(OSError):
-                    path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            self._folder.rmdir()  # if it's empty
-
-    def _found(self) -> Iterable[tuple[str, Path, Box]]:
-        """Yield the name, path and box of each file of a checkpoint."""
-        with contextlib.suppress(OSError):
-            for path in sorted(self._folder.glob("*.npz")):
-                name, *box = path.stem.rsplit("-", 4)
-                with contextlib.suppress(ValueError, TypeError):
-                    _order_of(name)
-                    yield name, path, Box(*map(int, box))
-
-    def _savings(self) -> tuple[orders.Saving, ...]:
-        """Return what there is of checkpoints; of other kinds of jobs, only the latest stay."""
-        folders = [path for path in self._folder.parent.glob("*") if path != self._folder]
-        with contextlib.suppress(OSError):
-            folders.sort(key=lambda path: path.stat().st_mtime)
-            for path in folders[: -KEPT + 1]:
-                jobs = {file.name.split("-")[0] for file in path.glob("*.npz")}
-                if not any(map(self._is_running, jobs)):
-                    shutil.rmtree(path, ignore_errors=True)
-        boxes: dict[str, list[Box]] = {}
-        for name, _, box in self._found():
-            boxes.setdefault(name, []).append(box)
-        return tuple(
-            orders.Saving(name, int(name.rsplit("-", 1)[1]), tuple(each))
-            for name, each in boxes.items()
-        )
-
-
-def _order_of(name: str) -> tuple[str, tuple[int, int]]:
-    """Return the job of a checkpoint, and which came later in it."""
-    job, generation, iteration = name.rsplit("-", 2)
-    return job, (int(generation), int(iteration))
+    def _read(self, name: str, boxes: Mapping[int, Box]) -> dict[int, Rectangle]:
+        found = {}
+        for index, box in boxes.items():
+            found[index] = Rectangle(box, box, self._job.axes)
+            found[index].arrays = self._checkpoints.read(name, box, self._job.state)
+        return found
 
 
 class _Peer:
@@ -516,25 +486,31 @@ class _Peer:
 
 
 class Runs:
-    """The jobs on grids of this host, whichever coordinator's."""
+    """The jobs on grids of this host, whichever coordinator's, and its thread for files.
+
+    A job may be here twice for a while, if its coordinator has lost the host and found it again:
+    all get what other hosts send, as nothing tells which of them reads its orders last.
+    """
 
     def __init__(self) -> None:
-        self._runs: dict[str, GridRun] = {}
-
-    def __getitem__(self, job: str) -> GridRun | None:
-        return self._runs.get(job)
+        self._runs: list[GridRun] = []
+        self.files = ThreadPoolExecutor(1, "hetsched-checkpoint")
 
     def __contains__(self, job: str) -> bool:
-        return job in self._runs
+        return any(run.job == job for run in list(self._runs))
 
     def workloads(self) -> list[str]:
-        return [run.workload for run in list(self._runs.values())]
+        return [run.workload for run in list(self._runs)]
 
-    def add(self, job: str, run: GridRun) -> None:
-        self._runs[job] = run
+    def take(self, message: Cells | Copy, arrays: Sequence[np.ndarray]) -> None:
+        for run in list(self._runs):
+            if run.job == message.job:
+                run.take(message, arrays)
 
-    def close(self, job: str, run: GridRun, *, keeps: bool) -> None:
-        """End a run; another one of the job, of a coordinator that has come back, goes on."""
-        if self._runs.get(job) is run:
-            del self._runs[job]
+    def add(self, run: GridRun) -> None:
+        self._runs.append(run)
+        run.start()
+
+    def close(self, run: GridRun, *, keeps: bool) -> None:
+        self._runs.remove(run)
         run.close(keeps=keeps)

@@ -134,8 +134,8 @@ class Session:
     def __init__(self, connection: socket.socket, patience: float, host: Host) -> None:
         self._host, self._patience = host, patience
         self._cells: list[np.ndarray] = []
-        self._grids: dict[int, tuple[str, GridRun]] = {}
-        """Epoch -> job on a grid, and this host's part of it."""
+        self._grids: dict[int, GridRun] = {}
+        """Epoch -> this host's part of a job on a grid."""
         self._arriving: dict[str, np.ndarray] = {}
         self._kept: dict[int, dict[str, np.ndarray]] = {}
         self._running: list[tuple[int, Callable[[], object]]] = []
@@ -177,14 +177,12 @@ class Session:
                 self._open(message)
             case Close(epoch, keeps):
                 if epoch in self._grids:
-                    self._host.grids.close(*self._grids.pop(epoch), keeps=keeps)
-            case Cells(job) | Copy(job):
-                run = self._host.grids[job]
-                if run is not None:  # else the job has ended
-                    run.take(message, self._cells)
+                    self._host.grids.close(self._grids.pop(epoch), keeps=keeps)
+            case Cells() | Copy():
+                self._host.grids.take(message, self._cells)
             case orders.Cut() | orders.Advance() | orders.Collect():
                 if message.epoch in self._grids:
-                    self._grids[message.epoch][1].order(message)
+                    self._grids[message.epoch].order(message)
 
     def _open(self, message: Open) -> None:
         def reach(host: str, place: tuple[str, int, str], receiver: channel.Receiver) -> Channel:
@@ -195,22 +193,18 @@ class Session:
             there.start()
             return there
 
-        run = GridRun(
-            message,
-            self._host.jobs,
-            self._channel.send,
-            reach,
-            self._host.grids.__contains__,
-        )
-        self._grids[message.epoch] = message.job, run
-        self._host.grids.add(message.job, run)
-        run.start()
+        grids = self._host.grids
+        if message.epoch in self._grids:  # it lost this host meanwhile, and found it again
+            grids.close(self._grids.pop(message.epoch), keeps=True)
+        run = GridRun(message, self._host.jobs, self._channel.send, reach, grids)
+        self._grids[message.epoch] = run
+        grids.add(run)
 
     def lost(self, reason: str) -> None:
         log.info("a coordinator has gone: %s", reason)
         self._forget(1 << 62)
-        for job, run in self._grids.values():
-            self._host.grids.close(job, run, keeps=True)
+        for run in self._grids.values():
+            self._host.grids.close(run, keeps=True)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _answer_later(self, question: channel.See | channel.Measure) -> None:

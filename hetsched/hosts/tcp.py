@@ -21,7 +21,7 @@ from hetsched import errors
 from hetsched.cluster.coordinator import Added, Done, Failed, Lost, Share
 from hetsched.hosts import channel
 from hetsched.hosts.channel import PATIENCE, Channel, bytes_of, greet, read_rows
-from hetsched.hosts.grid_messages import Layout
+from hetsched.hosts.grid_messages import Layout, Results
 
 Rows = Mapping[str, np.ndarray]
 """Rows of arrays by name, a row a unit."""
@@ -61,9 +61,6 @@ class ClusterSpec:
 class Grid(Protocol):
     """Takes what links hear of a job on a grid."""
 
-    def buffers(self, message: Any) -> list[np.ndarray]:
-        """Return arrays for the bytes that follow."""
-
     def take(self, link: Link, message: Any, arrays: Sequence[np.ndarray]) -> None: ...
 
 
@@ -74,7 +71,6 @@ class Link:
         self, name: str, hosts: TcpHosts, connection: Any, place: tuple[str, int, str]
     ) -> None:
         self.name, self._hosts, self.place = name, hosts, place
-        self._cells: list[np.ndarray] = []
         self.kept = -1
         """The epoch whose whole arrays have been sent."""
         self.answer: Any = None
@@ -84,13 +80,12 @@ class Link:
 
     def buffers(self, message: Any) -> Sequence[memoryview]:
         # Results go to their place once they are whole: the job may end meanwhile, or the host.
-        results = message.results if isinstance(message, channel.Done) else ()
+        results = message.results if isinstance(message, channel.Done | Results) else ()
         self._arriving = {layout.name: np.empty(layout.shape, layout.dtype) for layout in results}
-        grid = self._hosts.grid
-        self._cells = [] if grid is None or results else grid.buffers(message)
-        return [bytes_of(array) for array in [*self._arriving.values(), *self._cells]]
+        return [bytes_of(array) for array in self._arriving.values()]
 
     def take(self, message: Any) -> None:
+        grid = self._hosts.grid
         match message:
             case channel.Seen() | channel.Measured() | channel.Status():
                 self._hosts.answered(self, message)
@@ -102,8 +97,8 @@ class Link:
                 units = f", units {first} to {first + count - 1}" if count else ""
                 failure.add_note(f"on {self.name}{units}")
                 self._hosts.put(Failed(self.name, Share(epoch, first, count), failure))
-            case _ if self._hosts.grid is not None:
-                self._hosts.grid.take(self, message, self._cells)
+            case _ if grid is not None:
+                grid.take(self, message, list(self._arriving.values()))
 
     def give_up(self, reason: str) -> None:
         """Count the host as lost."""

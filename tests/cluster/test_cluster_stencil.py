@@ -181,7 +181,7 @@ class OneCantBeReached(FakeGridHosts):
     def order(self, host: str, order: orders.Order) -> None:
         names = {held.host for held in order.targets} if isinstance(order, orders.Cut) else set()
         if names > {"h1"}:
-            cut_off = orders.Unreachable(1, order.generation, "h1", "no route to host")
+            cut_off = orders.Unusable(1, order.generation, "h1", "no route to host")
             self._tell(self._time, "h0", cut_off)
         else:
             super().order(host, order)
@@ -195,7 +195,7 @@ def test_a_host_that_others_cant_reach_takes_no_part_in_the_end() -> None:
     outcome = run(OneCantBeReached({f"h{i}": lambda _: 1e6 for i in range(2)}))
     assert outcome.iteration == JOB.steps
     assert outcome.work["h1"].sweeps == 0
-    assert outcome.warnings == ["h1 takes no part any more: h0 can't reach it: no route to host"]
+    assert outcome.warnings == ["h1 takes no part any more: no route to host"]
 
 
 def test_without_hosts_a_job_ends() -> None:

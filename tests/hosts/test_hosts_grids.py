@@ -72,12 +72,23 @@ def test_a_grid_over_hosts_has_the_same_bits(
     assert "host1" in text
 
 
-@pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_grid_goes_on_without_a_host_that_dies(
-    cluster: Cluster, initial: np.ndarray, expected: np.ndarray, kill: signal.Signals
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda process: process.signal(signal.SIGKILL),
+        lambda process: process.signal(signal.SIGSTOP),
+        lambda process: process.close(),
+    ],
+    ids=["killed", "stopped", "ended"],
+)
+def test_a_grid_goes_on_without_a_host_that_ends(
+    cluster: Cluster,
+    initial: np.ndarray,
+    expected: np.ndarray,
+    end: Callable[[HostProcess], None],
 ) -> None:
     client, _, processes = cluster
-    follow = After(6, lambda: processes[1].signal(kill))
+    follow = After(6, lambda: end(processes[1]))
     job = client.submit("heat", initial, steps=STEPS, border=BORDER, every=0.01, follow=follow)
     np.testing.assert_array_equal(job.result(120)["final"], expected)
     follow.thread.join()
@@ -154,6 +165,29 @@ def test_a_job_goes_on_from_what_hosts_have_when_its_client_has_died(
     with hetsched.Local() as local:
         whole = local.submit("heat", initial, steps=steps, border=BORDER).result()["final"]
         np.testing.assert_array_equal(final, whole)
+
+
+def test_hosts_that_come_back_under_each_others_names_get_their_own_cells(
+    cluster: Cluster,
+    start_host: Callable[..., HostProcess],
+    initial: np.ndarray,
+    expected: np.ndarray,
+) -> None:
+    client, hosts, processes = cluster
+    third = start_host()
+    hosts.join("host2", third.address, TOKEN, None)
+
+    def swap() -> None:
+        links = hosts.links()
+        for name in ("host1", "host2"):
+            links[name].give_up("a cable was pulled")
+        hosts.join("host1", third.address, TOKEN, None)
+        hosts.join("host2", processes[1].address, TOKEN, None)
+
+    follow = After(9, swap)
+    job = client.submit("heat", initial, steps=STEPS, border=BORDER, every=0.01, follow=follow)
+    np.testing.assert_array_equal(job.result(60)["final"], expected)
+    follow.thread.join()
 
 
 def test_what_a_grid_over_hosts_refuses(cluster: Cluster, initial: np.ndarray) -> None:
