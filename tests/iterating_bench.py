@@ -6,7 +6,6 @@ The bench is the engine: it allocates the arrays, sends commands and collects re
 from __future__ import annotations
 
 import contextlib
-import itertools
 import socket
 import threading
 from collections import defaultdict
@@ -18,12 +17,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from diffusing_workload import make
 
 from hetsched.device import DeviceInfo
 from hetsched.device_process.device_loop import DeviceLoop
 from hetsched.devices.base import Device
-from hetsched.devices.cpu.device import CpuDevice
 from hetsched.iterations.home import (
     partials_shape,
     state_shape,
@@ -49,14 +46,13 @@ from hetsched.transport.device_messages import (
 )
 from hetsched.transport.messages import encode
 from hetsched.transport.sockets import send_message
-from hetsched.workload import Rows, find
+from hetsched.workload import find
 
 PATIENCE = 60.0
 JOB = 1
 CORE = DeviceInfo(name="cpu", kind="cpu", identity="test")
 
 Opener = tuple[DeviceInfo, Callable[[DeviceInfo], Device]]
-THREE_CORES: tuple[Opener, ...] = ((CORE, CpuDevice),) * 3
 
 
 class ThreadDevices:
@@ -106,58 +102,23 @@ class ThreadDevices:
             end.close()
 
 
-class Gate:
-    """Stops the device with the first row in one iteration, and so the others at its end."""
-
-    ITERATION = 5
-
-    def __init__(self) -> None:
-        self._reached, self._open = threading.Event(), threading.Event()
-
-    def wait(self) -> None:
-        """Wait until the device is there."""
-        assert self._reached.wait(PATIENCE)
-
-    def open(self) -> None:
-        self._open.set()
-
-    def make(self, *arguments: Any) -> Any:
-        """Stand in for `diffusing_workload.make`, in devices that are threads."""
-        kernels, iterations = dict(make(*arguments)), itertools.count(1)
-        smooth = kernels["smooth"]
-
-        def gated(rows: Rows, *arrays: Any) -> None:
-            if next(iterations) == self.ITERATION and rows.is_first:
-                self._reached.set()
-                assert self._open.wait(PATIENCE)
-            smooth(rows, *arrays)
-
-        return {**kernels, "smooth": gated}
-
-
 class IteratingBench:
-    """A job on some devices, of the diffusion workload if no other one is given.
+    """A job; `x`: its input, or inputs by name.
 
-    Parameters
-    ----------
-    x : array, or mapping of input name -> array
-    devices : sequence of (DeviceInfo, open_device), or an object like ThreadDevices
-    saves : bool
-        Devices save their rows now and then, for the loss of one with its own memory.
+    `saves`: devices save their rows now and then, for the loss of one with its own memory.
     """
 
     def __init__(
         self,
         params: Any,
         x: np.ndarray | Mapping[str, np.ndarray],
-        devices: Sequence[Opener] | Any = THREE_CORES,
-        workload: str = "diffusing_workload:Diffusion",
+        devices: Sequence[Opener],
+        workload: str,
         arena: int = 1 << 22,
         saves: bool = False,
     ) -> None:
         self.params = params
-        is_plain = isinstance(devices, Sequence)
-        self.devices: Any = ThreadDevices(devices) if is_plain else devices
+        self.devices = ThreadDevices(devices)
         self.slots = self.devices.count
         self.events = self.devices.events
         self.reports: dict[int, list[IterationsDone]] = defaultdict(list)
@@ -200,15 +161,11 @@ class IteratingBench:
         )
         self._stored.append(stored)
 
-    def order(self, slot: int, *commands: Any) -> None:
-        for command in commands:
-            self.devices.order(slot, command)
-
     def prepare(
         self, slots: Iterable[int] | None = None, variant: str = "numpy", memory: int = 0
     ) -> None:
         for slot in range(self.slots) if slots is None else slots:
-            self.order(
+            self.devices.order(
                 slot,
                 Prepare(
                     attempt=JOB,
@@ -229,18 +186,15 @@ class IteratingBench:
         first: int = 0,
         last: int | None = None,
         previous: Sequence[int] = (),
-        missing: Sequence[int] = (),
         paced: bool = False,
         restores: bool = False,
         epoch: int = 1,
     ) -> None:
-        """Start an epoch of the devices with these slots and rows; `missing` ones never come."""
+        """Start an epoch of the devices with these slots and rows."""
         self.control.begin(first, restores=restores)
         slots = tuple(shares)
         for rank, slot in enumerate(slots):
-            if slot in missing:
-                continue
-            self.order(
+            self.devices.order(
                 slot,
                 Iterate(
                     attempt=JOB,
@@ -270,20 +224,13 @@ class IteratingBench:
 
     def wait_for_report(self, slot: int, iteration: int) -> None:
         """Wait until the device has reported an iteration."""
-        while iteration not in self.rows(slot):
+        while all(record.last != iteration for record in self.records(slot)):
             reporter, event = self.events.get(timeout=PATIENCE)
             assert isinstance(event, IterationsDone), event
             self.reports[reporter].append(event)
 
     def stopped(self, count: int) -> list[IterationsStopped]:
         return self.answers(IterationsStopped, count)
-
-    def rows(self, slot: int) -> dict[int, int]:
-        """Iteration -> rows that the device has reported."""
-        return {record.last: record.rows for record in self.records(slot)}
-
-    def residuals(self, slot: int) -> list[float]:
-        return [record.residual for record in self.records(slot)]
 
     def records(self, slot: int) -> list[IterationRecord]:
         return [record for report in self.reports[slot] for record in report.records]
