@@ -26,21 +26,11 @@ Slowdown = Callable[[int], Sequence[float]]
 class IterativeMachine:
     """Devices that compute iterations.
 
-    Attributes
-    ----------
-    compute : sequence of SpeedFunction
-        Seconds for so many rows.
-    transfer : sequence of float, seconds
-        Of each device with rows, whatever their number.
-    slowdown : callable
-    moving : float, seconds/row
-        Added to the first iteration of a device with rows that were another one's.
-    noise : float
-        Standard deviation of the logarithm of each time.
+    `moving`: seconds a row, in the first iteration of a device with rows that were another one's.
+    `noise`: standard deviation of the logarithm of each time.
     """
 
     compute: Sequence[SpeedFunction]
-    transfer: Sequence[float] = ()
     slowdown: Slowdown | None = None
     moving: float = 0.0
     noise: float = 0.0
@@ -50,37 +40,23 @@ class IterativeMachine:
         if not rows:
             return 0.0
         factor = self.slowdown(iteration)[device] if self.slowdown else 1.0
-        return factor * float(self.compute[device].time(rows)) + self._transfer(device)
-
-    def _transfer(self, device: int) -> float:
-        return self.transfer[device] if self.transfer else 0.0
+        return factor * float(self.compute[device].time(rows))
 
     def run(
         self, iteration: int, rows: Sequence[int], gained: Sequence[int], draw: random.Random
     ) -> list[IterationSeconds]:
         """Return the times of an iteration for which devices got `gained` rows from others."""
-        times = []
-        for device, count in enumerate(rows):
-            transfer = self._transfer(device) if count else 0.0
-            compute = max(0.0, self.seconds(device, count, iteration) - transfer)
-            compute = compute * math.exp(draw.gauss(0, self.noise)) + self.moving * gained[device]
-            times.append(IterationSeconds(compute, transfer))
-        total = max(each.busy for each in times)
-        return [IterationSeconds(t.compute, t.transfer, total - t.busy) for t in times]
+        times = [
+            self.seconds(device, count, iteration) * math.exp(draw.gauss(0, self.noise))
+            + self.moving * gained[device]
+            for device, count in enumerate(rows)
+        ]
+        return [IterationSeconds(each, wait=max(times) - each) for each in times]
 
 
 @dataclass
 class IterationTrace:
-    """A run: what each iteration had and took.
-
-    Attributes
-    ----------
-    rows : list of tuple of int
-        Of each device, by iteration.
-    seconds : list of float
-        Of each iteration, with the cost of moving.
-    moves : list of Move
-    """
+    """A run: the rows of each device and the seconds, with those of moving, by iteration."""
 
     rows: list[tuple[int, ...]] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -108,51 +84,32 @@ def drive(
     iterations: int,
     *,
     seed: int = 0,
-    batch: int = 1,
-    knows_remaining: bool = True,
 ) -> IterationTrace:
-    """Run an iterative job.
-
-    Parameters
-    ----------
-    balance : IterationBalance
-        New.
-    batch : int
-        Iterations that are reported together; a new split is adopted one iteration later if there
-        are several.
-    knows_remaining : bool
-        Whether the number of iterations is known.
-    """
+    """Run an iterative job with a new `balance`."""
     draw = random.Random(seed)
     trace = IterationTrace()
-    rows, reports = balance.rows, list[TimedIteration]()
     for iteration in range(1, iterations + 1):
+        rows = balance.rows
         previous = trace.rows[-1] if trace.rows else rows
         times = machine.run(iteration, rows, received(previous, rows), draw)
         trace.rows.append(rows)
         trace.seconds.append(max(each.busy for each in times))
-        following = balance.rows
-        reports.append(TimedIteration(iteration, rows, times))
-        if len(reports) == batch:
-            move = balance.tell(reports, iterations - iteration if knows_remaining else None)
-            reports = []
-            if move is not None:
-                trace.moves.append(move)
-        rows = balance.rows if batch == 1 else following
+        move = balance.tell([TimedIteration(iteration, rows, times)], iterations - iteration)
+        if move is not None:
+            trace.moves.append(move)
     return trace
 
 
 @dataclass(frozen=True)
 class _SlowedCurve:
-    """A device's whole iteration, its computing slowed down by `factor`."""
+    """A device's iteration, slowed down by `factor`."""
 
     machine: IterativeMachine
     device: int
     factor: float
 
     def time(self, x: Any, /) -> Any:
-        transfer = self.machine.transfer[self.device] if self.machine.transfer else 0.0
-        return self.factor * self.machine.compute[self.device].time(x) + transfer
+        return self.factor * self.machine.compute[self.device].time(x)
 
     def speed(self, x: Any, /) -> Any:
         return x / self.time(x)

@@ -8,7 +8,6 @@ import pytest
 from hetsched.models.confidence import (
     confidence_interval,
     knot_of,
-    robust_median,
 )
 
 
@@ -35,16 +34,3 @@ def test_nineteen_of_twenty_intervals_contain_the_true_median(count: int) -> Non
     intervals = [confidence_interval(row.tolist()) for row in noise]
     containing = sum(low <= 1.0 <= high for low, high in intervals)
     assert containing >= 930
-
-
-def test_an_outlier_widens_the_interval_and_leaves_the_median() -> None:
-    few = knot_of(8, [1.0, 1.01, 20.0])
-    assert few.seconds == 1.01
-    assert few.half_width > 1
-    repeated = knot_of(8, [1.0, 1.01, 0.99] * 4 + [20.0])
-    assert repeated.half_width <= 0.025
-
-
-def test_the_median_of_two_is_their_mean_if_they_agree_else_the_lower() -> None:
-    assert robust_median([1.0, 1.1]) == pytest.approx(1.05)
-    assert robust_median([1.0, 20.0]) == 1.0

@@ -30,18 +30,6 @@ def test_a_slower_core_has_the_same_factor_at_every_size() -> None:
         assert second.time(size) == pytest.approx(2 * first.time(size))
 
 
-@pytest.mark.parametrize("unlucky", [1, 2])
-def test_a_core_with_fewer_than_three_observations_counts_as_equal(unlucky: int) -> None:
-    first, second = pooled_curves((measured(1, [10, 10]), measured(3, [10] * unlucky)))
-    assert first.time(10) == second.time(10)
-
-
-def test_one_unlucky_observation_of_three_is_no_factor() -> None:
-    unlucky = PiecewiseLinear([(10, 36.0), (10, 12.0), (10, 12.0)])
-    first, second = pooled_curves((measured(1, [10] * 3), unlucky))
-    assert first.time(10) == second.time(10) == pytest.approx(12)
-
-
 def test_noise_doesn_t_make_cores_differ_and_many_of_them_average_it_out() -> None:
     cores = tuple(measured(1, [100] * 5, noise=0.05, seed=seed) for seed in range(64))
     times = {core.time(100) for core in pooled_curves(cores)}
@@ -70,12 +58,6 @@ def test_a_slow_core_is_equal_again_once_three_observations_say_so(size: int) ->
 
     assert [factor(0), factor(2)] == pytest.approx([6, 6], rel=0.01)
     assert factor(3) == 1
-
-
-def test_times_from_before_a_recovery_don_t_count_for_the_others() -> None:
-    recovered = PiecewiseLinear([*[(20, 132.0)] * 9, *[(10, 12.0)] * 3])
-    first, _ = pooled_curves((measured(1, [10] * 5 + [20] * 5), recovered))
-    assert first.time(20) == pytest.approx(22)
 
 
 def test_a_core_measured_far_from_the_others_sizes_keeps_its_curve() -> None:

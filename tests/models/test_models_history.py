@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from hetsched.device import ChunkTimes
@@ -90,37 +88,6 @@ def test_one_wild_run_at_a_new_size_is_no_speed_to_compare_with(wild: float) -> 
     assert model_of(history).time(50) == pytest.approx(50)
 
 
-def test_two_wild_runs_in_a_row_rescale_nothing() -> None:
-    known = [total(size, float(size)) for size in (138, 142) for _ in range(5)]
-    wild = [total(141, 20.0 * 141)] * 2
-    history = history_of(*known, *wild, *[total(141, 141.0)] * 3)
-    for size in (138, 141, 142):
-        assert model_of(history).time(size) == pytest.approx(size, rel=0.02)
-
-
-@pytest.mark.parametrize("noise", [0.0, 0.02])
-def test_a_step_of_a_kernel_is_never_forgotten(noise: float) -> None:
-    rng = random.Random(1)
-
-    def run(*sizes: int) -> list[Sample]:
-        pace = {size: 3.5 if size >= 20 else 1.0 for size in sizes}
-        return [
-            Sample("h2d", 1, 0.1),
-            *(
-                Sample("compute", x, (1 + x * pace[x]) * rng.lognormvariate(0, noise))
-                for x in sizes
-            ),
-            *total(sum(sizes), 9.0),
-        ]
-
-    history = history_of(run(32, 16, 8, 4, 2, 1, 1), run(24, 12, 6), run(19, 18, 17))
-    for number in range(100):
-        history.add(run(19, 18 - number % 3, 16))
-
-    assert float(model_of(history).compute.time(32)) == pytest.approx(113, rel=0.1)
-    assert float(model_of(history).compute.time(16)) == pytest.approx(17, rel=0.05)
-
-
 # ---- the cost of a call
 
 
@@ -148,16 +115,3 @@ def test_chunks_of_different_sizes_show_what_a_call_costs(call: float) -> None:
 def test_chunks_of_one_size_show_no_cost_of_calls_nor_does_one_that_is_tiny() -> None:
     assert call_seconds(core_run((36,) * 80, 50.0)) == 0.0
     assert call_seconds(core_run((36,) * 8, 0.3), core_run((9,) * 8, 0.3)) == 0.0
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_noise_invents_no_cost_of_calls(seed: int) -> None:
-    rng = random.Random(seed)
-    runs = [
-        [
-            Sample(s.curve, s.units, s.seconds * rng.lognormvariate(0.0, 0.1))
-            for s in core_run((250, 62) * 3, 0.0)
-        ]
-        for _ in range(8)
-    ]
-    assert call_seconds(*runs) <= 0.025

@@ -11,15 +11,6 @@ from hetsched.models.fits import isotonic, rising
 pairs = st.lists(st.tuples(st.floats(0.01, 100), st.integers(1, 5)), min_size=1, max_size=40)
 
 
-def test_the_golden_values() -> None:
-    times = np.array([1, 3, 2, 4, 3.9])
-
-    fitted = rising(times, np.ones(5))
-
-    assert fitted == pytest.approx([1, 2.5, 2.5, 3.95, 3.95], rel=1e-8)
-    assert np.all(np.diff(fitted) > 0)
-
-
 @given(pairs)
 def test_it_agrees_with_scipy(drawn: list[tuple[float, int]]) -> None:
     values, weights = np.array(drawn).T

@@ -45,12 +45,6 @@ def test_a_step_ends_the_line_and_the_curve_passes_through_the_sizes() -> None:
     assert curve.time(64.0) == pytest.approx(step(64), rel=0.01)
 
 
-def test_a_size_that_was_held_up_once_does_not_bend_the_line() -> None:
-    runs = [[(x, 1.0 + x) for x in SIZES]] * 2 + [[(12, 20 * 13.0), (8, 9.0)]]
-
-    assert learnt(runs).gap == pytest.approx(1)
-
-
 def test_below_the_smallest_size_the_line_holds_but_never_above_that_size() -> None:
     curve = learnt([[(x, max(x, 24.0)) for x in (12, 16, 24, 32, 64)]] * 3)
 
@@ -63,13 +57,6 @@ def test_times_fall_with_size_where_repeats_confirm_it() -> None:
 
     assert curve.time(32.0) < curve.time(31.0)
     assert curve.segments.time(31.0) <= curve.segments.time(32.0)
-
-
-def test_a_table_is_linear_between_its_points_and_has_constant_speed_outside() -> None:
-    curve = Polyline([(2, 0.2), (4, 0.8), (8, 0.8)])
-
-    assert [curve.time(x) for x in (1.0, 3.0, 4.0, 16.0)] == pytest.approx([0.1, 0.5, 0.8, 1.6])
-    assert curve.time(6.0) == pytest.approx(0.8, rel=1e-6)
 
 
 def test_a_table_may_fall() -> None:

@@ -19,18 +19,6 @@ def speeds_of(curve: PiecewiseLinear) -> list[float]:
     return list(units / seconds)
 
 
-def test_the_golden_values() -> None:
-    fitted = shape_fit(SIZES, SIZES / [2, 3, 2.8, 5, 4])
-
-    assert SIZES / fitted == pytest.approx([2, 3, 4, 5, 4], rel=1e-12)
-
-
-def test_speeds_fall_beyond_the_peak() -> None:
-    fitted = shape_fit(SIZES, SIZES / [5, 4, 4.5, 2, 3])
-
-    assert SIZES / fitted == pytest.approx([5, 4, 4, 2, 2], rel=1e-12)
-
-
 @given(knots)
 def test_times_strictly_increase_and_conforming_knots_stay(knots: np.ndarray) -> None:
     units, speeds = knots

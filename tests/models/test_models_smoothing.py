@@ -19,19 +19,6 @@ def test_without_noise_nothing_is_corrected() -> None:
     assert smoothed([10, 11, 40], [1.0, 1.2, 3.0], [2, 2, 1], 0.0) == [1.0, 1.2, 3.0]
 
 
-def test_a_size_measured_once_follows_sizes_measured_often() -> None:
-    corrected = smoothed([100, 101], [1.0, 1.1], [30, 1], 0.05)
-    assert corrected[0] == pytest.approx(1.0, rel=0.01)
-    assert 1.01 < corrected[1] < 1.06
-
-
-@pytest.mark.parametrize("sigma", [0.0, 0.05])
-def test_an_outlier_at_a_new_size_does_not_count(sigma: float) -> None:
-    units = [100.0, 103.0, 106.0]
-    corrected = smoothed(units, [1.0, 20.6, 1.06], [3, 1, 2], sigma)
-    assert corrected == pytest.approx([1.0, 1.03, 1.06], rel=0.02)
-
-
 def test_a_repeated_outlier_is_a_cliff() -> None:
     corrected = smoothed([100, 103, 106], [1.0, 20.6, 21.2], [5, 3, 3], 0.05)
     assert corrected == pytest.approx([1.0, 20.6, 21.2], rel=0.1)

@@ -1,13 +1,11 @@
 """An `IterationBalance` told the times of iterations."""
 
-import random
-
 import pytest
 from iteration_times import timed
 
 from hetsched.errors import UsageError
 from hetsched.job import BALANCE_METHODS, IterationSeconds
-from hetsched.models import Constant, DeviceModel, PiecewiseLinear
+from hetsched.models import Constant
 from hetsched.partition.iterations import (
     IterationBalance,
     Move,
@@ -30,16 +28,6 @@ def test_a_granule_is_never_divided() -> None:
     balance.tell([timed(1, balance.rows, 1.0, 3.0)])
 
     assert balance.rows == (900, 103)
-
-
-def test_reports_of_an_earlier_split_do_not_change_the_new_one() -> None:
-    balance = IterationBalance(300, 2)
-    balance.tell([timed(1, (150, 150), 1.5, 0.75)])
-
-    move = balance.tell([timed(2, (150, 150), 1.5, 0.75), timed(3, (100, 200), 1.0, 1.0)])
-
-    assert move is None
-    assert balance.reason == "balanced"
 
 
 def test_rows_stay_if_moving_them_costs_more_than_the_remaining_iterations_gain() -> None:
@@ -146,19 +134,6 @@ def test_without_balancing_the_split_of_the_warm_up_stays_until_devices_change()
     assert balance.rows == (50, 100, 150)
 
 
-def test_warm_up_ends_after_some_rounds_whatever_they_show() -> None:
-    counts = []
-    for seed in range(20):
-        draw = random.Random(seed)
-        balance, rounds = IterationBalance(300, 2, warm_up=True), 0
-        while balance.is_warming_up:
-            rounds += 1
-            balance.tell([timed(1, balance.rows, draw.uniform(1, 9), draw.uniform(1, 9))])
-        counts.append(rounds)
-
-    assert max(counts) == 6
-
-
 @pytest.mark.parametrize(("devices", "moved"), [(4, 2), (8, 4), (16, 8)])
 def test_one_pair_of_every_four_devices_trades_at_a_time(devices: int, moved: int) -> None:
     balance = IterationBalance(100 * devices, devices, "imbalance-factor")
@@ -168,28 +143,6 @@ def test_one_pair_of_every_four_devices_trades_at_a_time(devices: int, moved: in
         balance.tell([timed(iteration, before, *times)])
 
     assert sum(a != b for a, b in zip(before, balance.rows, strict=True)) == moved
-
-
-def test_an_earlier_jobs_phases_give_the_first_trades_of_the_imbalance_factor() -> None:
-    compute = PiecewiseLinear([(100, 0.9), (200, 1.9)])  # 0.01 s a row, and copies of 0.1 s
-    slow = DeviceModel(PiecewiseLinear([(100, 1.0), (200, 2.0)]), compute)
-    balance = IterationBalance(300, 2, "imbalance-factor", models=[slow, Constant(200.0)])
-
-    assert balance.rows == (100, 200)
-
-
-def test_what_was_measured_is_kept_by_device_and_rows_but_for_iterations_after_a_move() -> None:
-    balance = IterationBalance(300, 2, "none")
-    balance.tell([timed(1, (150, 150), 2.0, 1.0), timed(2, (100, 200), 9.0, 9.0)])
-    copies = [IterationSeconds(1.0, transfer=0.5), IterationSeconds(1.5)]
-    balance.tell([TimedIteration(3, (100, 200), copies)])
-
-    assert list(balance.measured()) == [
-        (0, 150, 2.0, None),
-        (0, 100, 1.5, 1.0),
-        (1, 150, 1.0, None),
-        (1, 200, 1.5, None),
-    ]
 
 
 def test_limits_hold_in_every_split() -> None:
@@ -203,14 +156,6 @@ def test_limits_hold_in_every_split() -> None:
 def test_an_unknown_method_is_a_clear_error() -> None:
     with pytest.raises(UsageError, match="did you mean 'functional'"):
         IterationBalance(300, 2, "functonal")
-
-
-def test_times_that_were_not_measured_do_not_end_the_job() -> None:
-    balance = IterationBalance(300, 2)
-
-    balance.tell([timed(1, (150, 150), 1e-300, 1e-300)])
-
-    assert sum(balance.rows) == 300
 
 
 def test_a_gain_that_is_small_beside_the_waits_moves_nothing() -> None:
@@ -227,16 +172,6 @@ def test_a_device_whose_memory_alone_is_unknown_begins_with_half_a_share() -> No
     assert IterationBalance(300, 3).rows == (100, 100, 100)
 
 
-def test_a_device_six_times_as_slow_is_left_few_rows() -> None:
-    balance = IterationBalance(32, 2)
-
-    for k in range(1, 21):
-        first, second = balance.rows
-        balance.tell([timed(k, balance.rows, first / 32, 6 * second / 32)], remaining=100 - k)
-
-    assert balance.rows == (28, 4)
-
-
 def test_devices_that_were_slow_with_all_rows_do_not_get_more_than_there_are() -> None:
     balance = IterationBalance(3, 3, absent=[1, 2])
     for k, present, seconds in ((1, 0, 9.0), (2, 1, 9.0), (3, 2, 1e-3)):
@@ -251,12 +186,3 @@ def test_devices_that_were_slow_with_all_rows_do_not_get_more_than_there_are() -
     balance.tell([timed(4, (0, 0, 3), 0.0, 0.0, 1e-3)])
 
     assert balance.rows == (0, 0, 3)
-
-
-def test_rows_exceed_a_known_memory_by_few_first() -> None:
-    balance = IterationBalance(2000, 2, capacities=[2000, 1000])
-
-    for iteration in (1, 2):
-        balance.tell([timed(iteration, (1000, 1000), 10.0, 5.0)], remaining=1000)
-
-    assert balance.rows[1] == 1000 + 16

@@ -5,11 +5,6 @@ from hypothesis import strategies as st
 
 from hetsched.partition.iterations import received
 
-
-def test_a_shift_of_one_border_moves_rows_of_every_device_between() -> None:
-    assert received((10, 10, 10), (5, 10, 15)) == (0, 5, 5)
-
-
 CUTS = st.lists(st.integers(0, 40), min_size=2, max_size=2).map(sorted)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.models import Constant
-from hetsched.partition import Balancer, geometric, optimal, smooth
+from hetsched.partition import Balancer, optimal
 
 OPTIMAL = ("geometric", "smooth", "optimal", "dfpa", "imbalance-factor")
 METHODS = ("constant", *OPTIMAL)
@@ -39,23 +39,3 @@ def test_any_few_units_are_split_well(method: str, load: int, speeds: list[float
 @pytest.mark.parametrize("method", METHODS)
 def test_a_device_six_times_as_slow_keeps_at_most_a_unit_too_many(method: str) -> None:
     assert best_found(method, 32, [6.0, 1.0]) <= 5.0
-
-
-class Sizes:
-    """A second per unit, but only for sizes that are multiples of `step`."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def time(self, x: float) -> float:
-        return x if x % self.step == 0 else float("inf")
-
-    def speed(self, x: float) -> float:
-        return 1.0 if x % self.step == 0 else 0.0
-
-
-@pytest.mark.parametrize("partitioner", [geometric, smooth, optimal])
-def test_a_split_with_a_finite_time_is_found_if_there_is_one(partitioner: type) -> None:
-    models = [Sizes(7), Sizes(5)]
-
-    assert partitioner(models, 24).shares == (14, 10)

@@ -9,7 +9,7 @@ from balancer_machines import Times, at_speeds, makespan
 
 from hetsched.partition import Balancer
 
-SEEDS = 8
+SEEDS = 4
 RUNS = 200
 LOAD = 4000
 

@@ -2,15 +2,12 @@
 
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from hetsched.errors import DataError
 from hetsched.models import Affine, Constant, PiecewiseLinear
 from hetsched.models.curves import Segments
 from hetsched.partition import geometric
-
-ONE_TO_FOUR = [Constant(speed) for speed in (1, 2, 3, 4)]
 
 
 def by_speed(*knots: tuple[float, float]) -> PiecewiseLinear:
@@ -76,13 +73,6 @@ class Jump(Constant):
 def test_the_units_before_a_jump_of_the_time_are_not_handed_on_with_it() -> None:
     assert geometric([Jump(), Constant(0.5)], 9).shares == (4, 5)
     assert geometric([Jump(), Constant(0.5)], 13).shares == (6, 7)
-
-
-def test_numpy_integers_are_whole_numbers() -> None:
-    result = geometric(ONE_TO_FOUR, np.int64(100), [np.int32(5), None, None, None])
-
-    assert result.shares == (5, 21, 32, 42)
-    assert all(type(share) is int for share in result.shares)
 
 
 def test_a_hundred_thousand_equal_devices_share_a_load_equally() -> None:

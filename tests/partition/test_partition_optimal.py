@@ -1,22 +1,13 @@
 """The optimal partitioner, against the table method on arbitrary times."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from partition_cases import Table, arbitrary
 
-from benchmarks.partition_cases import Case, Table, arbitrary
 from hetsched.errors import DataError, UsageError
 from hetsched.models import Constant
 from hetsched.partition import optimal
 from hetsched.partition.discrete import MAX_TIMES
-
-
-def least(models: Sequence[Any], load: int) -> float:
-    return Case(list(models), load, None).least()
 
 
 @pytest.mark.parametrize("first", range(0, 200, 50))
@@ -31,26 +22,6 @@ def test_the_split_is_the_optimum_in_random_cases(first: int) -> None:
             for share, limit in zip(result.shares, limits, strict=True)
         )
         assert result.makespan == case.least()
-
-
-# Few different times, so that there are ties, and many, so that there are none.
-duration = st.integers(1, 9).map(float) | st.floats(0.01, 100)
-devices = st.lists(st.lists(duration, min_size=12, max_size=12).map(Table), min_size=1, max_size=4)
-
-
-@given(devices, st.integers(0, 12))
-def test_the_split_is_the_optimum_of_drawn_times(models: list[Table], load: int) -> None:
-    assert optimal(models, load).makespan == least(models, load)
-
-
-@pytest.mark.parametrize("period", [3, 7, 8])
-@pytest.mark.parametrize("load", [199, 200])
-def test_sizes_of_few_good_ones_are_combined_exactly(period: int, load: int) -> None:
-    rng, x = np.random.default_rng(period), np.arange(1, load + 1)
-    slow = np.where(x % period, 3.0, 1.0)
-    models = [Table(x * slow * rng.uniform(0.5, 2)) for _ in range(4)]
-
-    assert optimal(models, load).makespan == least(models, load)
 
 
 def test_an_infinite_time_is_a_size_that_cannot_be_done() -> None:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from partition_cases import Case, Scalar, monotone
 
 import hetsched.models
-from benchmarks.partition_cases import Case, Scalar, monotone
 from hetsched.models import Constant, DeviceModel, PiecewiseLinear
 from hetsched.models.curves import PackedSegments
 from hetsched.partition import Distribution, constant, geometric, optimal, smooth
@@ -127,14 +127,6 @@ class TestPartitioner:
         models = [DeviceModel(fast, slow), DeviceModel(slow, fast)]
 
         assert METHODS[method](models, 8).shares == (6, 2)
-
-    def test_the_same_question_has_the_same_answer(self, method: str) -> None:
-        models = [learnt("PiecewiseLinear", [(10, 1.0)]) for _ in range(5)]
-
-        result = METHODS[method](models, 12)
-
-        assert result == METHODS[method](models, 12)
-        assert method == "optimal" or result.shares == (3, 3, 2, 2, 2)
 
 
 def test_geometric_is_the_optimum_in_random_cases() -> None:

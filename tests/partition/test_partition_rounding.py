@@ -3,11 +3,10 @@
 import heapq
 from typing import Any
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from partition_cases import monotone
 
-from benchmarks.partition_cases import Table, monotone
 from hetsched.models import Constant
 from hetsched.partition import round_greedy
 from hetsched.partition.distribution import predict
@@ -47,13 +46,3 @@ def test_whatever_is_left_is_handed_out_like_greedy(seed: int, data: st.DataObje
     expected = greedy(case.models, parts, case.load, max_shares)
     assert all(x >= part for x, part in zip(rounded, parts, strict=True))
     assert predict(case.models, rounded).makespan == predict(case.models, expected).makespan
-
-
-@given(st.lists(st.lists(st.integers(1, 4), min_size=8, max_size=8), min_size=1, max_size=4))
-def test_ties_are_broken_like_greedy(steps: list[list[int]]) -> None:
-    models = [Table(np.cumsum(times).astype(float)) for times in steps]
-    load = 2 * len(models)
-
-    expected = greedy(models, [0] * len(models), load, [8] * len(models))
-
-    assert round_greedy(models, [0.0] * len(models), load, [8] * len(models)) == expected

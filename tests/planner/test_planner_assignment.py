@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planner_devices import FAST, MIB, PLANE, core, demand, gpu, units
 
-from hetsched.device import EvenChunks
 from hetsched.models import DeviceModel
 from hetsched.planner.job_planner import Assignment, Candidate, plan_job
 from hetsched.plans import (
@@ -55,24 +54,11 @@ def test_a_core_s_chunks_last_twenty_to_eighty_milliseconds(
     assert (assignment.window, assignment.slots, assignment.slot_memory) == (window, 1, 0)
 
 
-def test_the_chunks_of_an_hour_are_made_on_demand() -> None:
-    (assignment,) = plan_job(3_600_000, [core(0, 1e-3)]).assignments
-    assert isinstance(assignment.chunks, EvenChunks)
-    assert len(assignment.chunks) == 40_000
-    assert tuple(chunk.count for chunk in assignment.chunks[:3]) == assignment.plan.chunks[:3]
-
-
 def test_chunks_from_files_are_small() -> None:
     (assignment,) = plan_job(100, [replace(core(0, 1e-5), is_staged=True)]).assignments
     assert assignment.max_chunk * 2 * PLANE <= 16 * MIB
     big = replace(core(0), is_staged=True, demand=demand(plane=100 * MIB))
     assert plan_job(5, [big]).assignments[0].max_chunk == 1
-
-
-def test_with_one_slot_a_single_engine_copies_out_at_once() -> None:
-    (assignment,) = plan_job(3, [gpu(FAST, memory=2 * PLANE, engines=1)]).assignments
-    assert assignment.slots == 1
-    assert all(chunk.last for chunk in assignment.chunks)
 
 
 candidates = st.lists(

@@ -83,21 +83,6 @@ def test_a_quarter_of_the_shares_is_pooled_behind_all_others() -> None:
     assert (fast.least, fast.most, slow.least) == (1, 80, 1)
 
 
-def test_the_plan_shows_the_chunks_that_a_punctual_core_takes() -> None:
-    (assignment, _) = plan_job(256, [hosted(i) for i in range(2)]).assignments
-    assert assignment.plan.chunks[-6:] == (16, 8, 4, 2, 1, 1)
-    assert assignment.plan.share == 128
-    assert assignment.max_chunk >= 16
-
-
-def test_a_core_with_a_tail_has_few_chunks_of_its_own() -> None:
-    with_tail, without = (
-        plan_job(256, [hosted(i, 1.3e-3, process) for i in range(2)]) for process in ("cpu", "")
-    )
-    own = [[len(each.chunks) for each in plan.assignments] for plan in (without, with_tail)]
-    assert own == [[4, 4], [2, 2]]  # of 42 ms, and of 62 ms
-
-
 def test_cores_of_different_processes_share_no_tail() -> None:
     plan = plan_job(400, [hosted(i, 1e-3, p) for i, p in enumerate(["a", "a", "b", "b"])])
     firsts = [a.tail.first for a in plan.assignments if a.tail is not None]

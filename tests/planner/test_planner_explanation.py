@@ -141,19 +141,6 @@ def test_bounds_alternatives_and_changes_by_hand() -> None:
     assert [change.saves for change in explanation.what_if] == pytest.approx([0.0, 0.0, 0.0])
 
 
-def test_changes_of_a_gpu_by_hand() -> None:
-    """Four kernels of 1 s between a copy in and one out of 0.5 s each."""
-    plan = plan_job(4, [Candidate(GPU, demand(4096), {"v": GPU_MODEL}, {"v": 7})])
-
-    explanation = explain_job(SUBJECT, plan)
-
-    assert explanation.predicted_seconds == pytest.approx(5.0)
-    assert {c.change: (c.seconds, c.saves) for c in explanation.what_if} == {
-        "a link twice as fast for gpu0": pytest.approx((4.5, 0.1)),
-        "another device like gpu0 (assuming no contention)": pytest.approx((3.0, 0.4)),
-    }
-
-
 def test_virtual_clocks_all_start_at_their_first_chunk() -> None:
     info = DeviceInfo(name="cpu0", kind="emulated", identity="c", clock="virtual")
     runs = {"cpu0": ran(info, one(7.0, 8.0)), "gpu0": ran(GPU, linked(0.25))}
@@ -167,17 +154,6 @@ def test_virtual_clocks_all_start_at_their_first_chunk() -> None:
         if d.time_breakdown is not None
     }
     assert starts == {"cpu0": 0.0, "gpu0": 0.0}
-
-
-def test_chunks_count_where_they_ran() -> None:
-    runs = {"cpu0": ran(CORE, one(2, 3), one(0, 1), one(1, 2)), "gpu0": ran(GPU, linked(0))}
-
-    explanation = explain_job(SUBJECT, job_plan(), runs)
-
-    assert [(d.planned, d.share) for d in explanation.devices] == [(2, 3), (2, 1)]
-    line = device(explanation, "cpu0").timeline
-    assert line is not None
-    assert [chunk.compute for chunk in line.chunks] == [(0, 1), (1, 2), (2, 3)]
 
 
 def test_a_plan_has_no_measurements() -> None:

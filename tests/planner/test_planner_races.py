@@ -44,10 +44,6 @@ def test_the_cores_of_a_plan_run_each_chunk_with_the_same_variant() -> None:
     assert sum(chunk.count for a in plan.assignments for chunk in a.chunks) == 49
 
 
-def test_with_a_unit_per_core_no_variant_races() -> None:
-    assert [a.rivals for a in race_plan(2).assignments] == [(), ()]
-
-
 def test_a_run_yields_samples_of_each_variant_and_a_race() -> None:
     plan = race_plan()
     machine = equal_cores(2, 48, VARIANTS, lambda variant, others: 1.0 + VARIANTS.index(variant))
@@ -92,29 +88,6 @@ def test_a_new_variant_races_against_the_best_only() -> None:
     plan = Planner(48).next(raced_cores(record, a=1.0, b=1.1, c=None), runs=5)
 
     assert plan.assignments[0].variants == ("a", "c")
-
-
-def test_races_at_a_much_smaller_load_do_not_count() -> None:
-    tiny = raced(races=3, units=4.0, a=1.2, b=1.0)
-
-    plan = Planner(480).next(raced_cores(tiny, a=1.0, b=1.0), runs=5)
-
-    assert plan.assignments[0].variants == ("a", "b")
-
-
-def test_one_that_takes_twice_as_long_does_not_race() -> None:
-    plan = Planner(48).next(raced_cores(RaceRecord(), a=1.0, b=2.0), runs=5)
-
-    assert plan.assignments[0].variants == ("a",)
-
-
-def test_a_race_takes_longer_than_its_best_variant_alone() -> None:
-    record = RaceRecord((Race(1, 48.0, {"a": (1.0, 1.0), "b": (1.05, 0.97)}),))
-
-    plan = Planner(48).next(raced_cores(record, a=1.0, b=1.1), runs=5)
-
-    assert plan.trial
-    assert plan.predicted_seconds is not None and plan.predicted_seconds > 48.0
 
 
 def test_the_plan_says_what_races_and_what_races_have_shown() -> None:

@@ -87,26 +87,6 @@ def test_a_probe_that_is_never_measured_is_tried_three_times() -> None:
     assert sum(bool(probed(planner.next(slow))) for _ in range(60)) == 3
 
 
-def test_a_probe_that_was_fast_is_repeated_at_once() -> None:
-    planner, slow = Planner(8), unlike(1, 1, 6)
-    run(planner, unlike(1, 1, 1), 1, 1, 1)
-    plan = run(planner, slow, 1, 1, 1)
-    while not probed(plan):
-        plan = run(planner, slow, 1, 1, 1)
-
-    again = run(planner, slow, 1, 1, 1)
-    known = run(planner, unlike(1, 1, 1), 1, 1, 1)
-
-    assert probed(again) == ["cpu2"]
-    assert sorted(known.shares.values()) == [2, 3, 3]
-
-
-def test_one_unlucky_run_does_not_exclude_a_device() -> None:
-    candidates = [core(0, {"v": 1.0}), core(1, {"v": 30.0}, runs=1, identity="other")]
-
-    assert probed(Planner(8).next(candidates, runs=9)) == ["cpu1"]
-
-
 def test_a_device_that_never_was_faster_is_not_probed() -> None:
     planner = Planner(8)
 
@@ -263,16 +243,6 @@ def test_a_team_computes_units_that_would_leave_cores_waiting(
         assert reason(plan, "team0").endswith("the job is faster with cpu0 to cpu7 only")
 
 
-def test_other_devices_work_beside_a_team() -> None:
-    other = replace(
-        core(0, {"fft": 0.01}), info=DeviceInfo(name="emu0", kind="emulated", identity="e")
-    )
-
-    plan = planned(4, [*cores(4, fft=0.04), team(4, fft=0.01), other])
-
-    assert shares(plan) == {"team0": 2, "emu0": 2}
-
-
 @pytest.mark.parametrize(("load", "is_tried"), [(1, True), (2, False), (800, False)])
 def test_a_team_is_tried_where_cores_would_idle(load: int, is_tried: bool) -> None:
     plan = planned(load, [*cores(2, fft=0.01), team(2, fft=None)])
@@ -347,34 +317,6 @@ def gpu(runs: Mapping[str, int], **seconds: float | None) -> Candidate:
     return Candidate(GPU, demand, models, runs)
 
 
-def test_variants_of_a_gpu_are_compared_by_whole_runs_and_the_best_is_used() -> None:
-    true, counts, used = {"a": 2e-3, "b": 1e-3, "c": 4e-3}, dict.fromkeys("abc", 0), []
-    planner = Planner(100)
-    for _ in range(30):
-        known = {name: true[name] if counts[name] else None for name in true}
-        (assignment,) = planner.next([gpu(counts, **known)]).assignments
-        counts[assignment.variant] += 1
-        used.append(assignment.variant)
-
-    assert set(used) == {"a", "b", "c"}
-    assert used[12:] == ["b"] * 18
-
-
-def test_so_are_those_of_cores_with_a_unit_each() -> None:
-    true, counts, used = {"a": 1.2, "b": 1.0, "c": 1.3}, dict.fromkeys("abc", 0), []
-    planner = Planner(2)
-    for _ in range(30):
-        models = {n: measured(true[n], 1, counts[n]) if counts[n] else None for n in true}
-        pair = [replace(core(n, {}), models=models, run_counts=dict(counts)) for n in range(2)]
-        first, second = planner.next(pair).assignments
-        assert first.variant == second.variant
-        counts[first.variant] += 1
-        used.append(first.variant)
-
-    assert {"a", "b"} <= set(used)
-    assert used[12:] == ["b"] * 18
-
-
 # ---- sizes near a step
 
 GAP, STEP_UNIT = 40e-6, 100e-6
@@ -419,33 +361,4 @@ def test_no_size_is_tried_where_a_line_fits() -> None:
     assert not Planner(2048).next([stepped(linear)]).trial
 
 
-def test_no_size_is_tried_on_a_core_whose_chunks_would_stay_the_same() -> None:
-    device = stepped(stepping)
-    model = device.models["v"]
-    assert model is not None
-    models = {"v": replace(model, total=PiecewiseLinear([(2048, 0.4)] * 3), h2d=None, d2h=None)}
-    assert not Planner(2048).next([replace(device, info=core(0, {}).info, models=models)]).trial
-
-
 # ---- what is left alone, or done by the best
-
-
-def test_nothing_is_tried_before_the_present_set_is_measured() -> None:
-    plan = Planner(LOAD).next(machine(runs=1))
-
-    assert (shares(plan).keys(), plan.trial) == (SHARES.keys(), "")
-
-
-def test_a_team_is_not_tried_before_its_cores_are_measured() -> None:
-    plan = planned(1, [*cores(2, fft=None), team(2, fft=None)])
-
-    assert "team0" not in shares(plan)
-
-
-def test_a_race_is_worth_as_much_as_its_best_rival() -> None:
-    pair, three = {"a": 1.0, "b": 0.9}, {"a": 1.0, "b": 0.9, "c": 1.02}
-    plans = [Planner(60).next([core(n, models) for n in range(2)]) for models in (pair, three)]
-
-    gains = [option.gain for plan in plans for option in plan.weighed]
-    assert [bool(plan.trial) for plan in plans] == [True, True]
-    assert gains[1] >= gains[0]

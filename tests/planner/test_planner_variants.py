@@ -1,13 +1,11 @@
 """Which variants race on equal cores, and which one each device runs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Constant, DeviceModel, PiecewiseLinear
-from hetsched.planner.job_planner import plan_job
-from hetsched.planner.records import Candidate, PlannedRace
+from hetsched.planner.records import Candidate
 from hetsched.planner.variants import Choice, choose_variants
 
 DEMAND = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
@@ -70,16 +68,3 @@ def known_at(name: str, seconds: Mapping[str, float], runs: Mapping[str, int]) -
 def measured(pace: float, sizes: Sequence[int]) -> DeviceModel:
     total = PiecewiseLinear((size, pace * size) for size in sizes)
     return DeviceModel(total, total)
-
-
-def test_the_reasons_name_a_race_only_of_cores_that_take_part() -> None:
-    runs = {"fftw": 3, "mkl": 3}
-    fast = known_at("cpu0", {"fftw": 1.0, "mkl": 1.0}, runs)
-    slow = known_at("cpu1", {"fftw": 10.0, "mkl": 10.0}, runs)
-
-    race = PlannedRace(("mkl",), 3)
-    plan = plan_job(44, [replace(fast, race=race), replace(slow, race=race)])
-
-    racing = {assignment.device for assignment in plan.assignments if assignment.rivals}
-    named = {reason.split(":")[0] for reason in plan.reasons if "races against" in reason}
-    assert named == racing == {"cpu0"}

@@ -45,7 +45,7 @@ class PerUnit:
         return float(x) / self.time(x)
 
 
-@pytest.mark.parametrize(("cases", "max_units"), [(150, 6), (60, 8), (12, 10)])
+@pytest.mark.parametrize(("cases", "max_units"), [(150, 6), (30, 8)])
 def test_small_loads_are_planned_nearly_as_well_as_by_the_best_of_all_plans(
     cases: int, max_units: int
 ) -> None:
@@ -108,31 +108,6 @@ def test_an_odd_memory_is_filled_by_a_pattern() -> None:
     assert {sum(middle[i : i + slots]) for i in range(len(middle) - slots)} == {5}
 
 
-@pytest.mark.parametrize("overlap", list(Overlap))
-def test_bytes_need_not_grow_with_size(overlap: Overlap) -> None:
-    """The largest chunk of a slot may need less than the others that come into it."""
-    for seed in range(30):
-        rng = random.Random(seed)
-        share, period, large = rng.choice([7, 30, 130]), rng.randint(2, 4), rng.randint(1, 60)
-        odd = rng.randrange(period)
-        odd = 0 if odd == 1 else odd  # one unit fits
-
-        def area(units: int, period: int = period, odd: int = odd, large: int = large) -> int:
-            return large if units % period == odd else 1
-
-        demand = MemoryDemand(
-            input_bytes=1, work_bytes=area, output_bytes=0, limit=rng.randint(4, 60),
-            work=rng.choice(["sum", "max"]),
-        )  # fmt: skip
-        model = device(rng)
-        for plan in (
-            best_plan(share, model, demand, overlap=overlap),
-            multi_installment(share, model, demand, overlap=overlap),
-        ):
-            check(plan, demand)
-            assert plan.share == share
-
-
 @pytest.mark.parametrize("decades", MAX_GAPS, ids=["planes", "rows"])
 def test_random_devices_are_near_the_bound_and_not_beaten_by_equal_chunks(
     decades: tuple[float, float],
@@ -144,25 +119,6 @@ def test_random_devices_are_near_the_bound_and_not_beaten_by_equal_chunks(
 
 PLANE = 2 << 20
 """Bytes of a 512x512 complex64 plane."""
-DESKTOP, H100 = (
-    DeviceModel(PiecewiseLinear(), kernel, Affine(10e-6, PLANE / rate), Affine(10e-6, PLANE / out))
-    for kernel, rate, out in (
-        (Affine(30e-6, 100e-6), 6.0e9, 6.5e9), (Affine(10e-6, 6e-6), 50e9, 50e9)
-    )
-)  # fmt: skip
-
-
-def cliff(size: int, largest: int) -> DeviceModel:
-    """From `size` units on a computation takes 3.5 times as long."""
-    points = [(x, x * (1.0 if x < size else 3.5)) for x in range(1, largest + 1)]
-    free = Affine(1.0, 0.0)
-    return DeviceModel(Affine(0.0, 1.0), PiecewiseLinear(points), free, free)
-
-
-def test_a_device_without_overlap_stays_below_a_cliff() -> None:
-    model = cliff(11, 100)
-    plan = best_plan(100, model, memory(None), overlap=Overlap.NONE)
-    assert price(plan, model, Overlap.NONE) == pytest.approx(100 + 20)
 
 
 def test_where_copies_at_once_only_disturb_each_other_one_slot_is_best() -> None:
@@ -186,7 +142,9 @@ def test_a_ring_may_have_many_small_chunks_if_they_are_cheap() -> None:
 
 def test_copies_that_slow_each_other_are_planned_for() -> None:
     """No plan of equal chunks is faster where both directions keep 0.8 and 0.9 of their pace."""
-    model = DeviceModel(PiecewiseLinear(), H100.compute, H100.h2d, H100.d2h, duplex=(0.8, 0.9))
+    copy = Affine(10e-6, PLANE / 50e9)
+    kernel = Affine(10e-6, 6e-6)
+    model = DeviceModel(PiecewiseLinear(), kernel, copy, copy, duplex=(0.8, 0.9))
     for share in (64, 205):
         best = best_plan(share, model, memory(64), overlap=Overlap.FULL)
         seconds = price(best, model, Overlap.FULL)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.errors import DataError
-from hetsched.models import Affine, DeviceModel, PiecewiseLinear
+from hetsched.models import Affine, DeviceModel
 from hetsched.plans import (
     DevicePlan,
     MemoryDemand,
@@ -98,21 +98,3 @@ def test_it_is_below_plans_of_any_kind_and_scales_with_the_costs(
     for plan in (factoring(share, memory(room)), single):
         assert bound <= timeline(plan, model, overlap).makespan * (1 + 1e-9)
     assert lower_bound(share, twice, memory(room), overlap) == pytest.approx(2 * bound)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_it_is_below_the_plan_of_a_kernel_with_steps_whatever_the_number_of_units(
-    seed: int,
-) -> None:
-    rng = random.Random(seed)
-    largest = rng.randint(5_000, 100_000)
-    knots = sorted(rng.sample(range(1, largest), 12))
-    steps = [(x, 1e-8 * x + 1e-5 * k) for k, x in enumerate(knots, 1)]
-    points = sorted({1: 1e-6, **dict(steps), **{x - 1: t - 9e-6 for x, t in steps}}.items())
-    model = DeviceModel(
-        PiecewiseLinear(), PiecewiseLinear(points), Affine(1e-5, 1e-8), Affine(1e-5, 1e-8)
-    )
-    for share in (largest // 3, largest, 20 * largest):
-        plan = best_plan(share, model, memory(largest), overlap=Overlap.FULL)
-        bound = lower_bound(share, model, memory(largest), Overlap.FULL)
-        assert 0 < bound <= timeline(plan, model, Overlap.FULL).makespan * (1 + 1e-9)

@@ -55,23 +55,6 @@ def test_a_plan_of_many_chunks_is_as_good_as_one_of_few(seed: int) -> None:
     assert paces[1] <= 1.001 * paces[0]
 
 
-def test_granules_cost_little() -> None:
-    """The same device in units sixteen times as large has few enough sizes for a table."""
-    model, overlap = device(2)
-    large = DeviceModel(
-        model.total,
-        *(Affine(c.gap, 16 * c.slope) for c in (model.compute, model.h2d, model.d2h)),  # type: ignore[union-attr]
-    )
-    share = 10 * MAX_GRANULES
-    fine, coarse = (
-        price(best_plan(units, curves, memory, overlap=overlap), curves, overlap)
-        for units, curves, memory in (
-            (share, model, room_for(share)), (share // 16, large, room_for(share // 16)),
-        )
-    )  # fmt: skip
-    assert fine == pytest.approx(coarse, rel=2e-3)
-
-
 @pytest.mark.parametrize("duplex", [(1.0, 1.0), (0.9, 0.9)])
 def test_evaluations_of_the_model_do_not_grow_with_the_share(duplex: tuple[float, float]) -> None:
     model, _ = device(3)
@@ -80,14 +63,3 @@ def test_evaluations_of_the_model_do_not_grow_with_the_share(duplex: tuple[float
         counted = DeviceModel(PiecewiseLinear(), curve, model.h2d, model.d2h, duplex=duplex)
         best_plan(share, counted, slotted(room_for(share // 2)), overlap=Overlap.FULL)
         assert sum(curve.sizes) <= MAX_EVALUATIONS
-
-
-def test_a_kernel_in_steps_has_a_plan_of_few_chunks() -> None:
-    wave = 10**5
-    knots = [(size, (step + 1) * 1e-3) for step in range(20)
-             for size in (wave * step + 1, wave * (step + 1))]  # fmt: skip
-    link = Affine(1e-5, 1e-9)
-    model = DeviceModel(PiecewiseLinear(), PiecewiseLinear(knots), link, link)
-    plan = best_plan(20 * wave, model, slotted(room_for(20 * wave)), overlap=Overlap.FULL)
-    assert plan.share == 20 * wave
-    assert len(plan.chunks) <= 24

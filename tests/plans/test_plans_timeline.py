@@ -115,10 +115,3 @@ def test_many_plans_at_once_cost_what_each_of_them_does(overlap: Overlap) -> Non
         for sizes, count, seconds in zip(chunks, slots, batch.tolist(), strict=True):
             each = plan(*sizes, slots=count)
             assert seconds == pytest.approx(price(each, device, overlap), rel=1e-9)
-
-
-def test_copies_are_stretched_to_what_they_take_in_the_steady_state() -> None:
-    device = model(3, 1, 2, (0.8, 0.9))
-    chunks = plan(*(1,) * 200, slots=3)
-    (stretched,) = prices([chunks.chunks], 3, costs_of(device, 1, Overlap.FULL), Overlap.FULL)
-    assert stretched == pytest.approx(price(chunks, device, Overlap.FULL), rel=0.01)

@@ -195,9 +195,7 @@ def test_noise_does_not_lead_over_the_cliff_again(
     [
         IterativeMachine([CORE] * 4),
         with_gpu(2, 3.0, None),
-        with_gpu(1, 1 / 3, None),
         with_gpu(2, 3.0, STEEP),
-        with_gpu(4, 10.0, GENTLE),
     ],
 )
 @given(

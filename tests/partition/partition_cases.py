@@ -85,24 +85,6 @@ def arbitrary(seed: int) -> Case:
     return Case(models, load, _limits(rng, len(models), load))
 
 
-def learnt(devices: int, points: int = 30, seed: int = 1) -> list[PiecewiseLinear]:
-    """Fit curves to `points` noisy observations each, of devices whose speeds differ up to 10x."""
-    rng, x = np.random.default_rng(seed), np.linspace(10, 5000, points)
-    models = []
-    for speed in rng.uniform(50, 500, devices):
-        noisy = x / (speed * rng.uniform(0.8, 1.2, points))
-        models.append(PiecewiseLinear(zip(x.tolist(), noisy.tolist(), strict=True)))
-        _ = models[-1].segments
-    return models
-
-
-def sawtooth(devices: int, load: int, seed: int = 1) -> list[Table]:
-    """Return times that double within every 64 units and then fall back."""
-    rng, x = np.random.default_rng(seed), np.arange(1, load + 1)
-    times = x * (1 + x % 64 / 64)
-    return [Table(times / speed) for speed in rng.uniform(50, 500, devices)]
-
-
 def _rising(rng: Generator) -> Any:
     kind = rng.integers(7)
     if kind == 0:
