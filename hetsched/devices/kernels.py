@@ -13,22 +13,15 @@ from hetsched.workload import Arrays, Iterative, Kernel, KernelContext, Variant
 
 
 def kernel_key(job: DeviceJob, variant: Variant, chunk: int) -> Hashable:
-    """Return what a kernel for chunks of that size is kept under."""
     left = variant.tuning_left(job.params, job.threads, job.cache)  # then it is made anew
     params = msgspec.json.encode(job.params)
     return type(job.workload), params, variant.name, chunk, job.threads, job.cache, left
 
 
 def make_kernel(variant: Variant, job: DeviceJob, context: KernelContext) -> Kernel:
-    """Make the kernel of `variant`.
+    """Make the kernel of `variant`. Raises UsageError where another variant may help.
 
-    Raises
-    ------
-    UsageError
-        A library is missing, broken or doesn't support these parameters: any other exception of
-        `make` is a reason to try another variant.
-    HetschedError, MemoryError, DeviceFault, DeviceOutOfMemory
-        As raised by `make`: another variant wouldn't help.
+    So if a library is missing, broken or doesn't support these parameters.
     """
     try:
         made: Any = variant.make(job.params, job.chunk, context)

@@ -59,22 +59,14 @@ class Probe(msgspec.Struct, frozen=True):
 
 @dataclass
 class CorePool:
-    """The cores that may be used, in order; configurations count them from 0.
+    """The cores of the affinity mask, in order; configurations count them from 0.
 
-    Attributes
-    ----------
-    cores : tuple of int
-        The affinity mask.
-    usable : int
-        Number that may be busy at once: fewer than `cores` under a cgroup quota.
-    reserved : set of int
-        Cores reserved for one device.
-    names : set of str
-        Names of the devices probed so far.
+    `reserved`: cores of one device. `names`: of the devices probed so far.
     """
 
     cores: tuple[int, ...]
     usable: int
+    """Number that may be busy at once: fewer than `cores` under a cgroup quota."""
     reserved: set[int] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
 
@@ -85,7 +77,6 @@ class CorePool:
         return self.usable == len(self.cores)
 
     def free(self) -> tuple[int, ...]:
-        """The cores that aren't reserved."""
         return tuple(core for core in self.cores if core not in self.reserved)
 
     def reserve(self, number: int) -> int:
@@ -99,15 +90,7 @@ class CorePool:
 
 
 def probe(config: Config) -> Probe:
-    """Find the devices that `config` asks for. Takes tens of milliseconds.
-
-    Raises
-    ------
-    ConfigError
-        It asks for a core that this machine lacks, or gives two devices the same name.
-    Unavailable
-        A device that isn't optional is missing.
-    """
+    """Find the devices that `config` asks for, in tens of ms. Raises ConfigError, Unavailable."""
     pool = core_pool()
     probes = {kind.name: _probe_kind(kind, config, pool) for kind in _probe_order()}
     ordered = [probes[name] for name in DEVICE_KINDS]
@@ -165,7 +148,6 @@ def core_pool() -> CorePool:
 
 
 def device_name(config: DeviceConfig, default: str, number: int) -> str:
-    """Return the name of the device `number` of a table."""
     if config.name is None:
         return default
     return config.name if (config.count or 1) == 1 else f"{config.name}{number}"
@@ -180,14 +162,8 @@ def claimed(
 ) -> Probe:
     """Give each table the devices that it asks for, or all that earlier ones have left.
 
-    Parameters
-    ----------
-    offered : callable
-        Returns the devices of this machine that suit a table.
-    lack : callable
-        Returns why one can't be used ("": it can), or why there is none.
-    process : callable
-        Returns the process of one, given its name and table.
+    `offered`: the devices of this machine that suit a table. `lack`: why one can't be used ("": it
+    can), or why there is none.
     """
     processes: list[ProcessSpec] = []
     absent: dict[str, str] = {}

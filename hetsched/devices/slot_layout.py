@@ -29,20 +29,10 @@ def unit_bytes(spec: ArraySpec) -> int:
 
 @dataclass(frozen=True)
 class Buffer:
-    """The part of a slot that holds one array.
-
-    Attributes
-    ----------
-    spec : ArraySpec
-    index : int
-        Index of the buffer within the slot. An output computed in place has its input's.
-    """
+    """The part of a slot that holds one array. An output computed in place has its input's."""
 
     spec: ArraySpec
     index: int
-
-    def nbytes(self, units: int) -> int:
-        return unit_bytes(self.spec) * units
 
     def shape(self, units: int) -> tuple[int, ...]:
         return (units, *self.spec.unit_shape)
@@ -50,19 +40,12 @@ class Buffer:
 
 @dataclass(frozen=True)
 class SlotLayout:
-    """The buffers of a slot; made by `slot_layout`.
-
-    Attributes
-    ----------
-    inputs, outputs : mapping
-        Array name -> its buffer.
-    unit_sizes : tuple of int, bytes
-        Bytes of one unit in each buffer.
-    """
+    """The buffers of a slot, by array; made by `slot_layout`."""
 
     inputs: Mapping[str, Buffer]
     outputs: Mapping[str, Buffer]
     unit_sizes: tuple[int, ...]
+    """Bytes of one unit in each buffer."""
     demand: MemoryDemand
 
     def nbytes(self, units: int) -> int:
@@ -75,7 +58,6 @@ class SlotLayout:
         return offsets if end <= self.nbytes(units) else self._pack(units, 1)[0]
 
     def _pack(self, units: int, alignment: int) -> tuple[list[int], int]:
-        """Return the offsets of the buffers, and their end."""
         offsets, end = [], 0
         for size in self.unit_sizes:
             start = -(-end // alignment) * alignment
@@ -87,14 +69,9 @@ class SlotLayout:
 def slot_layout(
     arrays: Sequence[ArraySpec], in_place: Mapping[str, str], demand: MemoryDemand
 ) -> SlotLayout:
-    """Lay out the arrays of a chunk.
+    """Lay out the split arrays of a chunk; an inout one has two buffers unless it is in place.
 
-    Parameters
-    ----------
-    arrays : sequence of ArraySpec
-        Resident ones are left out. An inout array has two buffers unless it is computed in place.
-    in_place : mapping
-        Output name -> name of the input whose buffer it reuses, if that has its size.
+    `in_place`: output name -> name of the input whose buffer it reuses, if that has its size.
     """
     split = [spec for spec in arrays if not spec.is_whole]
     size = {spec.name: unit_bytes(spec) for spec in split}

@@ -19,8 +19,7 @@ from hetsched.device import DeviceInfo
 from hetsched.devices.accelerator.runtime import Fault, Memory, translated
 from hetsched.devices.base import DeviceFault, DeviceOutOfMemory
 from hetsched.devices.cuda import device as cuda
-from hetsched.devices.cuda.device import sleep_while_waiting
-from hetsched.devices.cuda.faults import NOT_READY, CudaError, classify
+from hetsched.devices.cuda.device import NOT_READY, CudaError, classify, sleep_while_waiting
 from hetsched.devices.cuda.nvml import Gpu, Snapshot, snapshot
 from hetsched.devices.cuda.probe import CONTEXT_BYTES, select_gpus, visible
 from hetsched.errors import JobFailed, Unavailable

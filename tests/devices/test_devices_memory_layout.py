@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hetsched.devices.accelerator.pinned import Pins
 from hetsched.devices.accelerator.simulated import SimulatedRuntime
 from hetsched.devices.base import DeviceFault
-from hetsched.devices.slot_layout import slot_layout
+from hetsched.devices.slot_layout import slot_layout, unit_bytes
 from hetsched.memory import MemoryDemand
 from hetsched.testing.toys import shared
 from hetsched.workload import ArraySpec
@@ -41,7 +41,7 @@ def test_arrays_of_a_slot_are_aligned_and_never_overlap(
     offsets = layout.offsets(count)
 
     buffers = [*layout.inputs.values(), *layout.outputs.values()]
-    spans = sorted((offsets[b.index], b.nbytes(count), b.spec.dtype) for b in buffers)
+    spans = sorted((offsets[b.index], count * unit_bytes(b.spec), b.spec.dtype) for b in buffers)
     at = 0
     for start, nbytes, dtype in spans:
         assert start >= at

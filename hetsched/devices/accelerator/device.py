@@ -50,16 +50,8 @@ STALE_SECONDS = 1.0
 class Accelerator:
     """An accelerator; see `hetsched.devices.base.Device`.
 
-    Parameters
-    ----------
-    info : DeviceInfo
-        As probed; `describe` adds what the runtime reports.
-    limit : int or None, bytes
-        Of the device memory that a job may use.
-    pinned : int, bytes
-        Quota of pinned host memory.
-    slice_bytes : int
-        Bytes pinned per call.
+    `info`: as probed; `describe` adds what the runtime reports. `limit`: bytes of device memory
+    that a job may use. `pinned`: quota of pinned host memory, bytes; `slice_bytes` per call.
     """
 
     def __init__(
@@ -105,7 +97,7 @@ class Accelerator:
         return self._info
 
     def close(self) -> None:
-        """Unpin everything: the process goes on without this device."""
+        """The process goes on without this device."""
         self.prepare(None)
         self._pins.clear()
 
@@ -123,7 +115,6 @@ class Accelerator:
         return self._stages(job)
 
     def _stages(self, job: IterativeJob) -> AcceleratorStages:
-        """Make the kernels of all stages. What is kept for other jobs is freed."""
         self.release_memory()
         memory = job.job.memory or self.usable_memory()
         with self._guard():
@@ -258,7 +249,6 @@ class Accelerator:
         return before
 
     def _issue_deferred(self) -> None:
-        """Start the copy out that was deferred, if any."""
         flight, self._deferred = self._deferred, None
         if flight is None:
             return
@@ -269,7 +259,6 @@ class Accelerator:
         self._d2h.record(flight.events.out_end)
 
     def _drain(self) -> None:
-        """Wait until all queues are idle, and drop the chunks that were never waited for."""
         self._issue_deferred()
         self._runtime.synchronize()
         self._flights.clear()
@@ -282,19 +271,7 @@ class Accelerator:
 
 @dataclass(eq=False)
 class ChunkFlight:
-    """A chunk that was copied in and not yet waited for.
-
-    Attributes
-    ----------
-    is_staged : bool
-        Some input passes through a staging buffer.
-    staging_start, staging_end : float or None, seconds
-        When the host began to fill staging buffers, and when it had emptied them.
-    has_landed : bool
-        Its outputs have reached the host.
-    staged_outputs : list of Route
-        Outputs that pass through staging buffers, known with the copy out.
-    """
+    """A chunk that was copied in and not yet waited for; landed: its outputs are on the host."""
 
     job: LoadedJob
     chunk: Chunk
@@ -302,12 +279,12 @@ class ChunkFlight:
     events: PhaseEvents
     is_staged: bool = False
     staging_start: float | None = None
+    """When the host began to fill staging buffers; `staging_end`: when it had emptied them."""
     staging_end: float | None = None
     has_landed: bool = False
     staged_outputs: list[Route] = field(default_factory=list)
 
     def overlaps(self, other: ChunkFlight) -> bool:
-        """Whether both are in some of the same memory."""
         (start, end), (first, stop) = self._span(), other._span()
         return start < stop and first < end
 
@@ -316,10 +293,7 @@ class ChunkFlight:
         return start, start + self.job.layout.nbytes(self.chunk.count)
 
     def copies_in(self, previous: ChunkFlight | None) -> list[Copy]:
-        """Return the copies of all inputs, once staging buffers are filled.
-
-        `previous`: the chunk that used the slot, and so these buffers, before.
-        """
+        """Fill staging buffers, which `previous` in the slot has used; return the copies."""
         return [
             self._copy(route, self._source(route, previous)) for route in self.job.input_routes
         ]
@@ -353,7 +327,6 @@ class ChunkFlight:
         return self.job.staging_buffer(self.slot, route, self.chunk.count)
 
     def land(self) -> None:
-        """Wait for the copy out, then write the outputs that passed through a staging buffer."""
         if self.has_landed:
             return
         self.events.out_end.wait()
@@ -414,11 +387,9 @@ class DeviceClock:
         return self._host_seconds() - self._set_time > STALE_SECONDS
 
     def seconds(self, event: Event) -> float:
-        """Return the time of `event`, which must have passed."""
         return self._seconds + event.seconds_after(self._base)
 
     def follow(self, event: Event) -> None:
-        """Measure relative to this event from now on."""
         self._seconds, self._base = self.seconds(event), event
 
     def _host_seconds(self) -> float:

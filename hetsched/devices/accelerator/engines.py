@@ -33,39 +33,23 @@ def _nothing() -> None:
 
 @dataclass(eq=False)
 class Operation:
-    """One copy or computation.
-
-    Attributes
-    ----------
-    phase : "h2d", "compute" or "d2h"
-    seconds : float
-        At full pace.
-    work : callable
-        Its real work.
-    after : sequence of Operation
-        Operations that must have ended before it starts.
-    earliest_start : float, seconds
-    targets : sequence of ndarray
-        What it writes, if that is known.
-    is_ready : bool
-        Its real work is done; until then it can't end.
-    is_late : bool
-        Its real work took longer than its modelled time.
-    error : Exception or None
-        Raised by its work, or by that of an operation before it.
-    """
+    """One copy or computation: phase "h2d", "compute" or "d2h", with its seconds at full pace."""
 
     phase: str
     seconds: float
     work: Callable[[], None] = _nothing
     after: Sequence[Operation] = ()
+    """What must have ended before it starts."""
     earliest_start: float = 0.0
     targets: Sequence[np.ndarray] = ()
+    """What it writes, if that is known."""
     is_ready: bool = True
+    """Its real work is done; until then it can't end."""
     is_late: bool = False
     started: float | None = None
     ended: float | None = None
     error: Exception | None = None
+    """Raised by its work, or by that of an operation before it."""
     remaining: float = field(default=0.0, init=False)
     """Seconds at full pace that remained at `since`; since then time has passed at `pace`."""
     since: float = field(default=0.0, init=False)
@@ -73,7 +57,6 @@ class Operation:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether its modelled time is over but its real work isn't."""
         return self.is_late and not self.is_ready
 
     def projected_end(self) -> float | None:
@@ -92,14 +75,7 @@ class Operation:
 
 
 class Engines:
-    """The engines of one device.
-
-    Parameters
-    ----------
-    engines : 2, 1 or 0
-    duplex : (float, float)
-        Fraction of its pace that a copy in and a copy out keep while the other direction is busy.
-    """
+    """`duplex`: what copies in and out keep of their pace while the other direction is busy."""
 
     def __init__(self, engines: int, duplex: tuple[float, float]) -> None:
         self._engine_of = _ENGINE_OF_PHASE[engines]
@@ -111,7 +87,6 @@ class Engines:
         self.now = 0.0
 
     def engine(self, operation: Operation) -> int:
-        """Return the index of the engine that runs `operation`."""
         return self._engine_of[operation.phase]
 
     def issue(self, operation: Operation) -> None:

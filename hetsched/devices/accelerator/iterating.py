@@ -46,16 +46,12 @@ Guard = Callable[[], AbstractContextManager[None]]
 
 
 class StageQueues(NamedTuple):
-    """The queues of a device."""
-
     copy_in: Queue
     compute: Queue
     copy_out: Queue
 
 
 class _StageCall(NamedTuple):
-    """A stage that is computed now."""
-
     part: Part
     stage: Stage
     iteration: int
@@ -64,8 +60,6 @@ class _StageCall(NamedTuple):
 
 @dataclass
 class _Flight:
-    """A piece in a stage."""
-
     piece: RowPiece
     rows: Rows
     partials: Mapping[str, Any]
@@ -73,16 +67,9 @@ class _Flight:
 
 
 class AcceleratorStages:
-    """An executor on an accelerator.
+    """An executor on an accelerator, of whose memory the job may use `memory` bytes.
 
-    Parameters
-    ----------
-    queues
-        Of the device.
-    memory : int, bytes
-        Of the device, that the job may use.
-    guard : callable
-        A context in which errors of the runtime are translated.
+    `guard`: a context in which errors of the runtime are translated.
     """
 
     has_own_core = False
@@ -176,7 +163,6 @@ class AcceleratorStages:
     def _write_rows(
         self, held: RowPiece, iteration: int, parts: Sequence[tuple[int, int]]
     ) -> float:
-        """Copy rows of the state to the home arrays; return the seconds."""
         with self._guard():
             queue, (begin, end) = self._queues.copy_out, self._marks
             queue.record(begin)
@@ -249,18 +235,15 @@ class AcceleratorStages:
         return sizes
 
     def _spare_rows(self, overhead: int) -> tuple[int, int]:
-        """Return for how many rows before and after the device's there shall be memory."""
         most, rows = self._rows.count // SPARE_FRACTION, self._rows
         nearby = (max(0, rows.first - most), min(rows.load, rows.stop + most))
         return spare_rows(rows, self._arrays.demand(self._demand, nearby), overhead)
 
     def _after(self, start: int, count: int) -> Rows:
-        """Return `count` of the device's rows, or fewer at their end, from its row `start` on."""
         first = self._rows.first + start
         return Rows(first, min(first + count, self._rows.stop), self._rows.load)
 
     def _pieces(self, sizes: PieceSizes) -> Iterator[tuple[RowPiece, Rows]]:
-        """Yield the pieces and their rows, in order."""
         if self._held is not None:
             yield self._held, self._held.rows
         if self._slots:
@@ -379,13 +362,11 @@ class AcceleratorStages:
 
 
 def _without(part: tuple[int, int], other: tuple[int, int]) -> list[tuple[int, int]]:
-    """Return what is in `part` but not in `other`."""
     ends = (part[0], min(part[1], other[0])), (max(part[0], other[1]), part[1])
     return [(first, stop) for first, stop in ends if first < stop]
 
 
 def _both(part: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
-    """Return what is in both; nothing if the first row isn't before the second."""
     return max(part[0], other[0]), min(part[1], other[1])
 
 

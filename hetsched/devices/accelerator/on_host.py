@@ -11,8 +11,7 @@ import numpy as np
 from hetsched.device import DeviceInfo
 from hetsched.devices.accelerator.runtime import Runtime, translated
 from hetsched.devices.base import DeviceJob
-from hetsched.devices.cpu.device import CpuDevice, CpuKernels
-from hetsched.devices.cpu.stages import CoreClock
+from hetsched.devices.cpu.device import CoreClock, CpuDevice, CpuKernels
 from hetsched.errors import DataError
 from hetsched.workload import Kernel
 from hetsched.workload.protocol import KernelArrays

@@ -27,21 +27,12 @@ ALLOCATION_BYTES = 512
 
 @dataclass(frozen=True)
 class PieceSizes:
-    """Rows.
-
-    Attributes
-    ----------
-    held : int
-        Rows that stay in device memory, the first of the device's.
-    room : int
-        Rows of a piece; 0: all rows stay.
-    slots : int
-        Pieces that may be in device memory at once.
-    """
-
     held: int
+    """Rows that stay in device memory, the first of the device's."""
     room: int = 0
+    """Rows of a piece; 0: all rows stay."""
     slots: int = 0
+    """Pieces that may be in device memory at once."""
 
 
 def piece_overhead(workload: Iterative, params: Any) -> int:
@@ -59,17 +50,7 @@ def piece_sizes(count: int, granule: int, demand: MemoryDemand, overhead: int) -
     """Return the sizes for `count` rows, so that everything takes at most `demand.limit`.
 
     Rows are multiples of the granule where that many fit, so that kernels round alike whether
-    rows stay or not.
-
-    Parameters
-    ----------
-    overhead : int, bytes
-        Of each piece; see `piece_overhead`.
-
-    Raises
-    ------
-    DataError
-        Not even one row fits.
+    rows stay or not. Raises DataError if not even one row fits.
     """
     if _limited(demand, overhead, 1).fits([count]):
         return PieceSizes(count)
@@ -101,7 +82,6 @@ def spare_rows(rows: Rows, demand: MemoryDemand, overhead: int) -> tuple[int, in
 
 
 def _divided(rows: int, slots: int, granule: int) -> PieceSizes:
-    """Divide the room for `rows` between the rows that stay and slots."""
     room = rows // STREAMED_FRACTION // slots // granule * granule
     room = room or min(granule, max(1, rows // slots))
     held = max(0, rows - slots * room)
@@ -109,6 +89,5 @@ def _divided(rows: int, slots: int, granule: int) -> PieceSizes:
 
 
 def _limited(demand: MemoryDemand, overhead: int, pieces: int) -> MemoryDemand:
-    """Return the demand without the overhead of this many pieces."""
     assert demand.limit is not None
     return replace(demand, limit=max(0, demand.limit - pieces * overhead))

@@ -35,7 +35,6 @@ MAX_PINNED_FRACTION = 0.25
 
 
 def default_quota() -> int:
-    """Return the bytes that one device may pin on this machine."""
     return min(MAX_PINNED_BYTES, int(MAX_PINNED_FRACTION * machine_memory()))
 
 
@@ -48,7 +47,6 @@ def ranges(start: int, stop: int, slice_bytes: int) -> Iterator[tuple[int, int]]
 
 
 def mapping_of(array: np.ndarray) -> mmap.mmap | None:
-    """Return the mapping that `array` is a view of, or None."""
     root: Any = array
     while isinstance(root, np.ndarray):
         root = root.base
@@ -68,7 +66,6 @@ class Pinned:
 
     @property
     def nbytes(self) -> int:
-        """Size of the mapping."""
         return self.view.nbytes
 
     @property
@@ -90,12 +87,7 @@ class Pinned:
 
 
 class Pins:
-    """The registered mappings of this process; the least recently used is unpinned first.
-
-    Parameters
-    ----------
-    quota, slice_bytes : int, bytes
-    """
+    """The registered mappings of this process; the least recently used is unpinned first."""
 
     def __init__(self, runtime: Runtime, quota: int, slice_bytes: int = SLICE_BYTES) -> None:
         self._runtime = runtime
@@ -157,7 +149,6 @@ class Pins:
             self._drop(address)
 
     def clear(self) -> None:
-        """Unpin all mappings."""
         for address in list(self._pinned):
             self._drop(address)
 

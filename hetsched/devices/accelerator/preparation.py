@@ -29,15 +29,7 @@ MAX_KERNELS = 8
 
 
 class JobPreparer:
-    """Makes a `LoadedJob`, and keeps memory and kernels for the next. The device must be idle.
-
-    Parameters
-    ----------
-    queues : (Queue, Queue)
-        For copies in, and for kernels.
-    needs_warm_up : bool
-        See `DeviceFacts`.
-    """
+    """Makes a `LoadedJob`, and keeps memory and kernels for the next. The device must be idle."""
 
     def __init__(
         self, runtime: Runtime, pins: Pins, queues: tuple[Queue, Queue], needs_warm_up: bool
@@ -52,10 +44,7 @@ class JobPreparer:
         self._area = SharedWorkArea(runtime, 0)
 
     def prepare(self, job: DeviceJob) -> LoadedJob:
-        """Do everything for `job` that isn't timed.
-
-        If memory runs out, that of earlier jobs is freed first.
-        """
+        """Do everything that isn't timed; if memory runs out, free that of earlier jobs."""
         try:
             return self._prepare(job)
         except Exception as error:
@@ -69,7 +58,6 @@ class JobPreparer:
 
     @property
     def device_bytes(self) -> int:
-        """Bytes that are kept in device memory."""
         return self._area.nbytes + (self._block.nbytes if self._block else 0)
 
     @property
@@ -236,24 +224,14 @@ def _direct_view(host: HostArray) -> np.ndarray | None:
 
 @dataclass(frozen=True)
 class Route:
-    """How one split array is copied.
-
-    Attributes
-    ----------
-    host : HostArray
-    buffer : Buffer
-        Its location in a slot.
-    pinned : Pinned or None
-        The registration of the host's memory; None: there is none.
-    staged : int or None
-        Its number among the arrays of which some chunks pass through staging buffers; None: all
-        are copied from or to the host's memory.
-    """
+    """How one split array is copied."""
 
     host: HostArray
     buffer: Buffer
     pinned: Pinned | None
     staged: int | None
+    """Its number among the arrays of which some chunks pass through staging buffers; None: all
+    are copied from or to the host's memory."""
 
     def direct(self, chunk: Chunk) -> np.ndarray | None:
         """Return the host memory that a chunk is copied from or to; None: it is staged."""
@@ -290,7 +268,6 @@ class LoadedJob:
     )
 
     def arrays(self, units: int, slot: Slot) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the kernel's inputs and outputs for `units` in `slot`. Raises InternalError."""
         key = (slot.offset, units)
         if key not in self._arrays:
             self._check(units, slot)
@@ -311,11 +288,9 @@ class LoadedJob:
         }
 
     def offset(self, buffer: Buffer, units: int, slot: Slot) -> int:
-        """Return where `units` of an array in `slot` begin in the block, bytes."""
         return self.slots_start + slot.offset + self.layout.offsets(units)[buffer.index]
 
     def staging_buffer(self, slot: Slot, route: Route, units: int) -> np.ndarray:
-        """Return `units` of the pinned buffer that a staged array passes through in `slot`."""
         key = slot.index, route.staged
         return self.staging.array(key, route.host.spec, self.job.chunk)[:units]
 

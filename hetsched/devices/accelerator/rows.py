@@ -50,7 +50,6 @@ class DeviceArrays:
                 self.whole[array.name].all_to_device(queue)
 
     def rows(self, name: str, base: int, count: int) -> DeviceRows:
-        """Allocate `count` rows of an array from row `base` of the load on."""
         home = self.job.home.array(name)
         state = self.state.get(name)
         if state is not None:
@@ -61,14 +60,13 @@ class DeviceArrays:
         return DeviceRows(self, homes, border, base, count)
 
     def span(self, name: str, first: int, stop: int) -> tuple[int, int]:
-        """Return where the entries of these rows of an input or output begin and end."""
         pointers = self._pointers.get(name)
         if pointers is None:
             return first, stop + (self.specs[name].pointers == name)
         return int(pointers[first]), int(pointers[stop])
 
     def most_entries(self, name: str, rows: tuple[int, int], count: int) -> int:
-        """Return the most entries that `count` rows in a row have, of `rows`: first and stop."""
+        """Return the most entries that `count` consecutive rows of `rows` have."""
         first, stop = rows
         count, pointers = min(count, stop - first), self._pointers.get(name)
         if pointers is None:
@@ -100,18 +98,9 @@ def _rising(pointers: np.ndarray, entries: int) -> np.ndarray:
 
 
 class RowPiece:
-    """The arrays of some rows.
+    """The arrays of some rows; of the memory for `room` rows, `spare` come before the first.
 
-    Parameters
-    ----------
-    rows : Rows
-        At most `room`; `place` takes others.
-    room : int, rows
-        In device memory.
-    within : (int, int)
-        First and last row, exclusive, of those that it may hold.
-    spare : int, rows
-        Of the room, before the first row.
+    `within`: first and last row, exclusive, of those that it may hold; `place` takes others.
     """
 
     def __init__(
@@ -141,7 +130,6 @@ class RowPiece:
         }
 
     def place(self, rows: Rows) -> None:
-        """Use the memory for other rows."""
         self.rows = rows
         for name, rows_of_array in self._split.items():
             rows_of_array.base = self._arrays.span(name, rows.first, rows.stop)[0]
@@ -153,10 +141,7 @@ class RowPiece:
         return self._first <= rows.first and rows.stop <= self._stop
 
     def load(self, queue: Queue, parts: Iterable[tuple[int, int]]) -> None:
-        """Copy rows from the home: inputs, and all buffers of the state, without halos.
-
-        `parts`: first and last row, exclusive.
-        """
+        """Copy rows from the home: inputs, and all buffers of the state, without halos."""
         for first, stop in parts:
             for name in self._split:
                 if self._arrays.specs[name].is_input:
@@ -194,7 +179,6 @@ class RowPiece:
                 self._state[name].to_host(queue, buffer, first, stop)
 
     def store(self, queue: Queue, names: Iterable[str], part: Part, iteration: int) -> None:
-        """Copy the rows of these outputs of a stage to the home."""
         first, stop = self.rows.first, self.rows.stop
         for name in names:
             state = self._arrays.state.get(name)
@@ -207,11 +191,9 @@ class RowPiece:
                 self._arrays.whole[name].to_host(queue, 0, 0, 1)
 
     def of(self, name: str) -> DeviceRows:
-        """Return the rows of a state array, or the whole array."""
         return self._state.get(name) or self._arrays.whole[name]
 
     def views(self, stage: Stage, part: Part, iteration: int) -> tuple[Arrays, Arrays]:
-        """Return the inputs and outputs of a kernel."""
         inputs = {name: self._input(name, part, iteration) for name in stage.inputs}
         outputs = {
             name: self._output(name, part, iteration)
@@ -246,24 +228,10 @@ class RowPiece:
 
 
 class DeviceRows:
-    """Some rows of one array, in each of its buffers.
+    """Room for `count` rows of one array (entries, if it has pointers), in each of its buffers.
 
-    Parameters
-    ----------
-    homes : sequence of ndarray, (rows, *unit_shape)
-        The home copy: each buffer, with its border rows. Of an array with pointers, rows are
-        entries.
-    border : int, rows
-        Of the home copy before row 0 of the load.
-    count : int, rows
-        Room in device memory.
-
-    Attributes
-    ----------
-    base : int
-        The row of the load that is first in device memory.
-    values : array, (buffers, count, *unit_shape)
-        In device memory.
+    `homes`: each buffer of the home copy, with `border` rows before row 0 of the load. `base`: the
+    row of the load that is first in device memory, where `values` are (buffers, count, ...).
     """
 
     def __init__(
@@ -299,7 +267,6 @@ class DeviceRows:
         queue.copy_out(self._pins.split([self._copy(buffer, first, stop)]), stop - first)
 
     def all_to_device(self, queue: Queue) -> None:
-        """Start copies of all rows and buffers from the home."""
         for buffer in range(len(self._homes)):
             self.to_device(queue, buffer, self.base, self.base + self._count)
 

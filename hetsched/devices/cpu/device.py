@@ -11,9 +11,10 @@ that fails on a chunk, is replaced by the first that works, so that the job goes
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -28,12 +29,13 @@ from hetsched.devices.base import (
     HostArray,
     IterativeJob,
     StageExecutor,
+    StageSeconds,
 )
-from hetsched.devices.cpu.stages import CoreClock, HostStages
 from hetsched.devices.kernels import find_variant, kernel_key, make_kernel, range_of
 from hetsched.devices.slot_layout import HostBuffers
 from hetsched.errors import InternalError, UsageError
-from hetsched.workload import Kernel, KernelContext, StageKernel
+from hetsched.iterations.home import Part
+from hetsched.workload import Arrays, Kernel, KernelContext, Rows, Stage, StageKernel, Values
 from hetsched.workload.protocol import KernelArrays
 
 Views = dict[str, np.ndarray]
@@ -45,17 +47,8 @@ class CpuKernels:
     """A core's most recent kernels, kept for the next job. Belongs to one thread.
 
     They are made for slightly larger chunks (`device.kernel_chunk`): a new plan finds them, too.
-
-    Parameters
-    ----------
-    kind : str
-        Of the variants.
-    xp : module or None
-        For `KernelContext.xp`.
-    adapted : callable
-        Returns a kernel for NumPy's arrays, given one of `kind`.
-    warm_up : callable
-        Called with a new kernel of chunks and its job, before that is timed.
+    `adapted` returns a kernel for NumPy's arrays, given one of `kind`; `warm_up` is called with a
+    new kernel of chunks and its job, before that is timed.
     """
 
     def __init__(
@@ -102,13 +95,7 @@ _OTHER_CAUSES = (MemoryError, DeviceFault, DeviceOutOfMemory)
 
 
 class CpuJob:
-    """A job on one core.
-
-    Raises
-    ------
-    UsageError
-        No variant could be made.
-    """
+    """A job on one core. Raises UsageError if no variant could be made."""
 
     def __init__(self, job: DeviceJob, kernels: CpuKernels) -> None:
         self.job = job
@@ -125,7 +112,6 @@ class CpuJob:
         self._kernels = self._made(kernels)
 
     def _made(self, kernels: CpuKernels) -> dict[int, Kernel]:
-        """Return the kernels that could be made, by `Chunk.kernel`."""
         made: dict[int, Kernel] = {}
         failures: dict[str, UsageError] = {}
         for number, variant in enumerate(self._variants):
@@ -173,8 +159,31 @@ class CpuJob:
         return inputs, {name: view(array) for name, array in self.outputs.items()}
 
 
+class CoreClock:
+    """How long what a core computes lasts: here until its call returns."""
+
+    def __init__(self, has_own_core: bool = True) -> None:
+        self.has_own_core = has_own_core
+        """Between computations the thread may look for other devices before it sleeps."""
+
+    def begin(self, job: DeviceJob | None, parts: int = 1) -> None:
+        """A job starts, each unit of which is computed in equal parts.
+
+        None: the previous one has ended, so drop every reference to it.
+        """
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def end_of(self, units: int, start: float) -> tuple[float, int]:
+        """Return the end of the computation begun at `start` and just completed; 1 if late."""
+        return time.monotonic(), 0
+
+    def beside(self) -> CoreClock:
+        return CoreClock(self.has_own_core)
+
+
 def open_device(info: DeviceInfo, config: DeviceConfig) -> CpuDevice:
-    """Open the core or team `info`."""
     return CpuDevice(info)
 
 
@@ -203,7 +212,6 @@ class CpuDevice:
         return self._info
 
     def beside(self) -> CpuDevice:
-        """Return a device for a second job, as `ShareableDevice.beside`."""
         return CpuDevice(self._info, self._clock.beside(), self._kernels)
 
     def prepare(self, job: DeviceJob | None) -> None:
@@ -219,7 +227,6 @@ class CpuDevice:
         self._job = cpu_job
 
     def prepare_iterations(self, job: IterativeJob) -> StageExecutor:
-        """Make the kernels of all stages, as `IteratingDevice.prepare_iterations`."""
         self.prepare(None)
         return HostStages(job, self._kernels.of_stages(job.job), self._clock)
 
@@ -294,3 +301,76 @@ def _resident_values(array: HostArray) -> np.ndarray:
         values = np.empty(array.spec.unit_shape, array.spec.dtype)
         array.read(0, 0, values)
     return values
+
+
+# ---- iterative jobs
+
+
+_Copies = tuple[tuple[Any, Any], ...]
+
+
+class _Views(NamedTuple):
+    inputs: Arrays
+    outputs: Arrays
+    borders: _Copies
+
+
+class HostStages:
+    """An executor that runs kernels on the home arrays, with one thread or the job's threads.
+
+    The stages of an iteration have equal parts of a modelled time.
+    """
+
+    def __init__(
+        self, job: IterativeJob, kernels: Mapping[str, StageKernel], clock: CoreClock
+    ) -> None:
+        self._home = job.home
+        self._clock = clock
+        self.has_own_core = clock.has_own_core
+        clock.begin(job.job, max(1, len(job.workload.iteration(job.job.params))))
+        self._kernels = kernels
+        self._rows = Rows(0, 0, job.load)
+        self._views: dict[tuple[Part, str, int], _Views] = {}
+
+    has_own_memory = False
+
+    def begin(self) -> None:
+        pass
+
+    def defer(self) -> None:
+        raise InternalError("rows are computed in the home arrays")
+
+    def adopt(self, rows: Rows, iteration: int) -> float:
+        self._rows = rows
+        self._views.clear()
+        return 0.0
+
+    def compute(
+        self,
+        part: Part,
+        stage: Stage,
+        iteration: int,
+        values: Values,
+        partials: Mapping[str, Any],
+    ) -> StageSeconds:
+        views = self._views_of(part, stage, iteration)
+        rows = self._rows
+        start = self._clock.now()
+        self._kernels[stage.name](rows, views.inputs, views.outputs, values, partials)
+        for ghost, source in views.borders:
+            ghost[...] = source
+        end, _ = self._clock.end_of(rows.count, start)
+        return StageSeconds(end - start)
+
+    def write_back(self, iteration: int) -> float:
+        return 0.0
+
+    def _views_of(self, part: Part, stage: Stage, iteration: int) -> _Views:
+        key = (part, stage.name, iteration % 2)
+        views = self._views.get(key)
+        if views is None:
+            own = self._home.views(stage, part, iteration, self._rows)
+            inputs, outputs = map(KernelArrays, own)
+            borders = tuple(self._home.border_copies(stage, part, iteration, self._rows))
+            views = self._views[key] = _Views(inputs, outputs, borders)
+        return views

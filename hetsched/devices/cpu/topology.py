@@ -19,38 +19,21 @@ cores differ by a few percent. Arbitrary."""
 
 @dataclass(frozen=True)
 class HardwareThread:
-    """What the kernel calls a CPU.
-
-    Attributes
-    ----------
-    cpu : int
-        Its number.
-    physical_core : int
-        The lowest number of its core's threads, online or not.
-    core_type : str
-        "performance", "efficiency", "capacity 446" (Arm); empty if all cores are of one type.
-    numa_node : int or None
-        None: the machine doesn't say.
-    """
+    """What the kernel calls a CPU."""
 
     cpu: int
     physical_core: int
+    """The lowest number of its core's threads, online or not."""
     core_type: str = ""
+    """"performance", "efficiency", "capacity 446" (Arm); empty if all cores are of one type."""
     numa_node: int | None = None
 
 
 def read_topology(cpus: Iterable[int], root: Path | None = None) -> list[HardwareThread]:
-    """Return the topology of `cpus`, in their order.
+    """Return the topology of `cpus`, in their order; `root`: where sysfs is mounted.
 
     Types are those of the whole machine: a process confined to efficiency cores knows that they
     are such.
-
-    Parameters
-    ----------
-    cpus : iterable of int
-        Those that the process may use.
-    root : Path, optional
-        Where sysfs is mounted.
     """
     root = root or SYSFS
     folder = root / "devices/system/cpu"
@@ -100,7 +83,6 @@ def _core_types(root: Path, folder: Path) -> dict[int, str]:
 
 
 def _nodes(folder: Path) -> dict[int, int]:
-    """Return the NUMA node of each CPU."""
     return {
         cpu: int(path.name.removeprefix("node"))
         for path in sorted(folder.glob("node[0-9]*"))

@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.devices.accelerator.device import Accelerator
 from hetsched.devices.accelerator.runtime import Copy, DeviceFacts, Fault, Memory, translated
-from hetsched.devices.cuda.faults import NOT_READY, CudaError, classify
 from hetsched.devices.cuda.probe import reserve
 from hetsched.paths import cache_dir
 
@@ -34,12 +33,7 @@ WATCHDOG = 17
 
 
 def open_device(info: DeviceInfo, config: DeviceConfig) -> Accelerator:
-    """Open the GPU that `probe` found; called on the thread that will drive it.
-
-    Raises
-    ------
-    Unavailable
-    """
+    """Open the GPU that `probe` found. Raises Unavailable."""
     runtime = open_cupy(info, str(cache_dir()))
     return Accelerator(info, runtime, config.memory_bytes())
 
@@ -224,11 +218,6 @@ def open_cupy(info: DeviceInfo, cache: str) -> CupyRuntime:
 
     On the main thread of the GPU's own process, before anything imports CuPy, or on another one:
     then the process is the caller's, whose settings stay as they are.
-
-    Raises
-    ------
-    Unavailable
-        No CuPy, driver or device, or the device is busy.
     """
     is_own = threading.current_thread() is threading.main_thread()
     if is_own:
@@ -248,3 +237,65 @@ def open_cupy(info: DeviceInfo, cache: str) -> CupyRuntime:
         runtime = CupyRuntime(cupy, info.details.get("display") == "active", number)
         runtime.warm_up()
     return runtime
+
+
+# ---- statuses of CUDA and its libraries, whose errors are known by class and number
+
+NOT_READY = 600
+OUT_OF_MEMORY = 2
+
+LOST_STATUSES = frozenset({3, 35, 46, 100, 101, 802, 803, 804, 999})
+"""No driver or device, busy in exclusive mode, driver and library mismatch, unknown."""
+STICKY_STATUSES = frozenset(
+    {4, 201, 214, 220, 226, 700, 702, 709, 710, *range(714, 720), 721, 806, 810, 911}
+)
+"""4 is cudaErrorCudartUnloading; 201 an invalid context; 806 and 810 are faults of MPS."""
+CUFFT_INTERNAL_ERROR = 5
+"""The context is suspect; while plans are made, it may also mean that memory is low."""
+
+
+class CudaError(RuntimeError):
+    """A status that a call returned instead of raising."""
+
+    def __init__(self, status: int, operation: str = "") -> None:
+        super().__init__(f"CUDA status {status}{f' in {operation}' if operation else ''}")
+        self.status = status
+
+
+class _Statuses(NamedTuple):
+    """Of one library: of missing memory, and of a lost device or context."""
+
+    memory: frozenset[int] = frozenset()
+    fatal: frozenset[int] = frozenset()
+    attribute: str = "status"
+    plan: int | None = None
+
+
+_CUDA = _Statuses(frozenset({OUT_OF_MEMORY}), STICKY_STATUSES | LOST_STATUSES)
+_BY_CLASS = {
+    "CudaError": _CUDA,
+    "CUDARuntimeError": _CUDA,
+    "CUDADriverError": _CUDA,
+    "CuFFTError": _Statuses(frozenset({2}), frozenset({6}), "result", CUFFT_INTERNAL_ERROR),
+    "CUBLASError": _Statuses(frozenset({3}), frozenset({11, 13, 14})),
+    "CuSparseError": _Statuses(frozenset({2, 11}), frozenset({5, 6, 7})),
+    "CUSOLVERError": _Statuses(frozenset({2}), frozenset({5, 6, 7})),
+    "CURANDError": _Statuses(frozenset({102}), frozenset({201, 202, 203, 999})),
+    "NVRTCError": _Statuses(frozenset({1})),
+}
+"""Fatal are errors of mapping and execution, and internal ones; losing the GPU during a job is as
+final as a sticky error of CUDA."""
+
+
+def classify(error: BaseException, opening: bool = False) -> Fault:
+    """Classify `error`; `opening`: no call has succeeded in this process yet."""
+    names = [kind.__name__ for kind in type(error).__mro__]
+    known = next((_BY_CLASS[name] for name in names if name in _BY_CLASS), _Statuses())
+    number = getattr(error, known.attribute, None)
+    if isinstance(error, MemoryError) or number in known.memory:
+        return Fault.MEMORY
+    if opening and (known != _Statuses() or isinstance(error, ImportError)):
+        return Fault.ABSENT
+    if number is not None and number == known.plan:
+        return Fault.PLAN
+    return Fault.STICKY if number in known.fatal else Fault.USAGE

@@ -13,27 +13,20 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hetsched.devices.cuda.faults import NVML_ABSENT, NVML_LOST
-
+NVML_ABSENT = frozenset({9, 12, 18})
+"""Driver not loaded, library not found, library and driver of different versions."""
+NVML_LOST = frozenset({15, 16})
+"""The GPU fell off the bus, or needs a reset, which hetsched never performs."""
 SNAPSHOT_SECONDS = 10.0
 """Time for all queries. Arbitrary."""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU, or an instance of one with MIG on.
-
-    Attributes
-    ----------
-    index : int
-        Of the whole GPU, in order of PCI addresses.
-    memory_free, memory_total : int or None, bytes
-        None if not available.
-    mig : bool
-        It is divided; without an instance, CUDA can't use it.
-    """
+    """One GPU, or an instance of one with MIG on."""
 
     index: int
+    """Of the whole GPU, in order of PCI addresses."""
     name: str
     uuid: str
     pci: str = ""
@@ -41,6 +34,7 @@ class Gpu:
     memory_total: int | None = None
     display: bool = False
     mig: bool = False
+    """It is divided; without an instance, CUDA can't use it."""
     lost: bool = False
 
     @property

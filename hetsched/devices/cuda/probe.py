@@ -27,7 +27,6 @@ that is actually free."""
 
 
 def reserve(total: int, display: bool) -> int:
-    """Return the bytes to leave free on a device of `total`."""
     if display:
         return max(DISPLAY_RESERVE_BYTES, int(DISPLAY_RESERVE_FRACTION * total))
     return max(RESERVE_BYTES, int(RESERVE_FRACTION * total))
@@ -93,7 +92,6 @@ def _named(gpus: tuple[Gpu, ...], token: str) -> Gpu | None:
 
 
 def _reason(gpu: Gpu, has_cupy: bool, cuda: int) -> str:
-    """Return the reason why a GPU can't be used, or ""."""
     if gpu.lost:
         return f"{gpu.name} is lost or needs a reset: ask the machine's administrator"
     if gpu.mig:
@@ -137,19 +135,10 @@ def _info(
 def driving_core(
     free: Sequence[int], local: Collection[int], taken: Collection[int]
 ) -> tuple[int, ...]:
-    """Return the core of `free` that should drive a GPU; () if there is none. Pure.
+    """Return the core of `free` that should drive a GPU; () if there is none.
 
-    The last one that is near the GPU and drives no other, since a configuration with fewer cores
-    than the machine leaves the last ones idle, and interrupts prefer the first.
-
-    Parameters
-    ----------
-    free : sequence of int
-        Cores that aren't reserved.
-    local : collection of int
-        Cores near the GPU; empty: unknown.
-    taken : collection of int
-        Cores that drive other GPUs.
+    The last one that is near the GPU (`local`) and drives no other, since a configuration with
+    fewer cores than the machine leaves the last ones idle, and interrupts prefer the first.
     """
     near = [core for core in free if core in local] or list(free)
     unused = [core for core in near if core not in taken] or near

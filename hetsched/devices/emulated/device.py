@@ -18,8 +18,7 @@ from hetsched.devices.accelerator.simulated import (
     precise_sleep,
 )
 from hetsched.devices.base import Device, DeviceJob, IterativeJob, StageExecutor
-from hetsched.devices.cpu.device import CpuDevice
-from hetsched.devices.cpu.stages import CoreClock
+from hetsched.devices.cpu.device import CoreClock, CpuDevice
 
 MAX_BACK_TO_BACK_SECONDS = 500e-6
 """A computation that begins so soon after the previous one's modelled end counts from that end:

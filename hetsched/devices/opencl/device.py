@@ -31,12 +31,7 @@ illegal access."""
 
 
 def open_device(info: DeviceInfo, config: DeviceConfig) -> Device:
-    """Open the device that `probe` found; called in its own process.
-
-    Raises
-    ------
-    Unavailable
-    """
+    """Open the device that `probe` found, in its own process. Raises Unavailable."""
     os.environ.setdefault("POCL_CACHE_DIR", str(cache_dir() / "pocl"))
     with translated(info.name, lambda error: classify(error, opening=True)):
         cl = importlib.import_module("pyopencl")
