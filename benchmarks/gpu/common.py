@@ -14,10 +14,10 @@ from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.devices.accelerator.device import Accelerator
 from hetsched.devices.accelerator.runtime import Event, Queue, Runtime
-from hetsched.devices.accelerator.simulated import SimulatedRuntime
 from hetsched.devices.cuda.device import open_cupy
 from hetsched.devices.cuda.probe import probe
 from hetsched.devices.probe import core_pool
+from hetsched.testing.simulated import StrictRuntime
 
 FAKE = DeviceInfo(name="gpu0", kind="cuda", identity="simulated GPU", link=True)
 MIB = 1 << 20
@@ -58,7 +58,7 @@ def device_info(dry: bool) -> DeviceInfo:
 
 def open_runtime(dry: bool) -> Runtime:
     if dry:
-        return SimulatedRuntime(memory=4096 * MIB)
+        return StrictRuntime(memory=4096 * MIB)
     return open_cupy(device_info(dry), os.environ["XDG_CACHE_HOME"])
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from benchmarks.gpu.common import FAKE, MIB, Report, device_info, open_runtime
 from hetsched.devices.accelerator.device import Accelerator
 from hetsched.devices.accelerator.runtime import Copy, Fault, translated
-from hetsched.devices.accelerator.simulated import SimulatedRuntime
 from hetsched.devices.base import DeviceFault, DeviceOutOfMemory
+from hetsched.testing.simulated import StrictRuntime
 
 WILD = r"""
 extern "C" __global__ void wild(float* where) { where[threadIdx.x] = 1.0f; }
@@ -25,7 +25,7 @@ def measure(report: Report) -> None:
     device.prepare(None)
     report.put(usable_after_out_of_memory=True)
     if report.dry:
-        runtime = SimulatedRuntime(faults={0: Fault.STICKY})
+        runtime = StrictRuntime(faults={0: Fault.STICKY})
         device = Accelerator(FAKE, runtime)
     wild(report, runtime)
     try:

@@ -92,7 +92,6 @@ def call(words: Sequence[str], verbose: bool, debug: bool, log_format: str | Non
 
 
 def command(name: str, function: Callable[..., int | None], help: str, **settings: Any) -> Command:
-    """Make a command of `function`."""
 
     @functools.wraps(function)
     def begun(*arguments: Any, **options: Any) -> int | None:

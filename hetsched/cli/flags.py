@@ -111,7 +111,6 @@ def numbers(minimum: int = 0) -> Callable[[str], tuple[int, ...]]:
 
 
 def choice(names: Sequence[str]) -> Callable[[str], str]:
-    """Return a reader of one of `names`."""
 
     def read(text: str) -> str:
         if text in names:
@@ -133,7 +132,6 @@ def words(text: str, names: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def joined(values: Sequence[tuple[str, ...]] | None) -> tuple[str, ...]:
-    """Return the words of a flag that may be repeated."""
     return tuple(word for each in values or () for word in each)
 
 

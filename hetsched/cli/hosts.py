@@ -38,14 +38,7 @@ TAKEN = (
 
 
 def run_on_hosts(spec: JobSpec, cluster: str, insecure: bool, force: bool, json: bool) -> None:
-    """Run a job there, and print which host did what.
-
-    Raises
-    ------
-    UsageError
-        The job has options that hosts don't take.
-    HetschedError
-    """
+    """Run a job there, and print which host did what. Raises UsageError for other options."""
     for field in msgspec.structs.fields(JobSpec):
         if field.name not in TAKEN and getattr(spec, field.name) != field.default:
             if field.default is msgspec.NODEFAULT or not getattr(spec, field.name):

@@ -36,12 +36,10 @@ PHASES = ("compute", "transfer", "wait", "converge", "save")
 
 
 def word(state: JobState) -> str:
-    """Return the state as one word."""
     return words(state)[0]
 
 
 def detail(state: JobState) -> str:
-    """Return the details of a state, in a few words."""
     match state:
         case Queued():
             return f"{state.ahead} ahead"
@@ -61,7 +59,6 @@ def event_detail(state: JobState) -> str:
 
 
 def error_of(state: JobState) -> HetschedError | None:
-    """Return the error of a failed job, else None."""
     return from_record(state.error) if isinstance(state, Failed) else None
 
 

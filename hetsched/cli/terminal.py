@@ -54,7 +54,6 @@ def answer(json: bool, schema: str, record: Mapping[str, object], lines: Iterabl
 
 
 def out_json(record: msgspec.Struct | Mapping[str, object]) -> None:
-    """Print `record` as one JSON object on one line."""
     out(clean_json(msgspec.json.encode(record).decode()))
 
 
@@ -70,7 +69,6 @@ def width() -> int | None:
 
 
 def can_move_cursor() -> bool:
-    """Whether the terminal, if there is one, can move its cursor."""
     return os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
 
 

@@ -60,7 +60,6 @@ class Flag:
 
 
 def identity(value: str) -> str:
-    """Read the name of a submission. Raises UsageError."""
     if not value:
         raise UsageError("empty; give a name, or omit it")
     return value

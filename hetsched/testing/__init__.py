@@ -6,11 +6,13 @@
         check_workload(Standardize(), StandardizeParams(rows=40, cols=17))
 
 A kind of device derives a class of tests from `DeviceSuite`, and one behind a link also from
-`RuntimeSuite`. An `AssertionError` says which promise is broken, in one line.
+`RuntimeSuite`; an accelerator's own mistakes show on `StrictRuntime`. An `AssertionError` says which
+promise is broken, in one line.
 """
 
 from hetsched.testing.devices import DeviceSuite
 from hetsched.testing.runtimes import RuntimeSuite
+from hetsched.testing.simulated import StrictRuntime
 from hetsched.testing.workloads import check_blocks, check_workload
 
-__all__ = ["DeviceSuite", "RuntimeSuite", "check_blocks", "check_workload"]
+__all__ = ["DeviceSuite", "RuntimeSuite", "StrictRuntime", "check_blocks", "check_workload"]

@@ -10,9 +10,9 @@ import device_toys
 
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.devices.accelerator.device import Accelerator
-from hetsched.devices.accelerator.simulated import SimulatedRuntime
 from hetsched.devices.base import DeviceJob
 from hetsched.testing.devices import cut, drive
+from hetsched.testing.simulated import StrictRuntime
 from hetsched.testing.toys import Affine, Make, ToyJob, ToyParams
 from hetsched.workload import Variant
 
@@ -24,7 +24,7 @@ class Bench(ToyJob):
 
     def __init__(
         self,
-        runtime: SimulatedRuntime | None = None,
+        runtime: StrictRuntime | None = None,
         units: int = 12,
         chunk: int = 2,
         slots: int = 3,
@@ -33,7 +33,7 @@ class Bench(ToyJob):
         **settings: Any,
     ) -> None:
         super().__init__(Affine(make), ToyParams(units), folder)
-        self.runtime = runtime or SimulatedRuntime()
+        self.runtime = runtime or StrictRuntime()
         self.chunk, self.slots = chunk, slots
         self.device = Accelerator(GPU, self.runtime, **settings)
 

@@ -12,14 +12,11 @@ from accelerator_toys import Bench
 
 from hetsched.device_process.arrays import ArenaArray
 from hetsched.devices.accelerator.runtime import DeviceFacts, Fault
-from hetsched.devices.accelerator.simulated import (
-    SimulatedError,
-    SimulatedRuntime,
-    VirtualTime,
-)
+from hetsched.devices.accelerator.simulated import VirtualTime
 from hetsched.devices.base import DeviceFault, DeviceOutOfMemory, MemoryKeeper
 from hetsched.errors import DataError, Unavailable, UsageError
 from hetsched.testing.devices import cut, drive
+from hetsched.testing.simulated import StrictError, StrictRuntime
 from hetsched.testing.toys import Affine, ToyJob, ToyParams, Update
 from hetsched.workload import Arrays, Kernel, KernelContext
 
@@ -34,7 +31,7 @@ def test_a_staging_buffer_is_filled_when_its_last_copy_has_ended(
     seed: int, tmp_path: Path
 ) -> None:
     """Also by a host that comes late: all that was started has ended before it waits."""
-    bench = Bench(SimulatedRuntime(seed=seed), 72, 3, slots=1 + seed % 2, folder=tmp_path)
+    bench = Bench(StrictRuntime(seed=seed), 72, 3, slots=1 + seed % 2, folder=tmp_path)
     if seed % 4 > 1:
         wait = bench.device.wait
         bench.device.wait = lambda chunk: (bench.runtime.synchronize(), wait(chunk))[1]  # type: ignore[method-assign]
@@ -47,7 +44,7 @@ def test_a_staging_buffer_is_filled_when_its_last_copy_has_ended(
 @pytest.mark.parametrize("engines", [1, 2])
 def test_the_next_chunk_is_copied_in_while_a_chunk_is_computed(engines: int) -> None:
     """With one engine, the copy out that waits for the computation must not be before it."""
-    runtime = SimulatedRuntime(
+    runtime = StrictRuntime(
         costs=lambda phase, units, nbytes: 1.0, time=VirtualTime(engines), needs_warm_up=False
     )
     runtime.history = []
@@ -75,7 +72,7 @@ def test_once_prepared_no_copy_is_pageable_and_nothing_is_allocated_or_pinned() 
 
 
 def test_a_pin_that_is_refused_only_costs_speed() -> None:
-    bench = Bench(SimulatedRuntime(pinnable=0))
+    bench = Bench(StrictRuntime(pinnable=0))
     notes: list[str] = []
 
     bench.run(replace(bench.job(), say=notes.append))
@@ -103,7 +100,7 @@ def test_a_resident_array_may_lie_across_registrations_of_an_earlier_job() -> No
 def test_the_rest_of_an_array_beyond_the_quota_is_staged(seed: int, slots: int) -> None:
     quota, notes = 200 << 10, list[str]()
     bench = Bench(
-        SimulatedRuntime(seed=seed), 5120, 250, slots, pinned=quota, slice_bytes=4096
+        StrictRuntime(seed=seed), 5120, 250, slots, pinned=quota, slice_bytes=4096
     )  # two arrays of 40 pages
 
     bench.run(replace(bench.job(), say=notes.append))
@@ -212,7 +209,7 @@ def test_memory_of_earlier_jobs_is_freed_when_a_kernel_needs_it() -> None:
         plain = Affine().variants("cpu")[0].make(p, chunk, context)
         return lambda inputs, outputs: plain(inputs, outputs) if plans.nbytes else None
 
-    runtime = SimulatedRuntime(memory=3 * MIB)
+    runtime = StrictRuntime(memory=3 * MIB)
     Bench(runtime, 40_000, 10_000).run()
     small = Bench(runtime, make=hungry)
 
@@ -221,7 +218,7 @@ def test_memory_of_earlier_jobs_is_freed_when_a_kernel_needs_it() -> None:
     assert small.is_right()
 
 
-class FailedPlan(SimulatedError):
+class FailedPlan(StrictError):
     """Like an internal error of cuFFT, which low memory may cause."""
 
     def __init__(self) -> None:
@@ -268,7 +265,7 @@ def test_a_plan_that_fails_because_the_context_is_lost_ends_the_process() -> Non
 
 
 def test_a_sticky_fault_ends_the_device() -> None:
-    bench = Bench(SimulatedRuntime(faults={9: Fault.STICKY}))
+    bench = Bench(StrictRuntime(faults={9: Fault.STICKY}))
 
     with pytest.raises(DeviceFault, match="unusable after a fault"):
         bench.run()
@@ -277,10 +274,10 @@ def test_a_sticky_fault_ends_the_device() -> None:
 
 
 def test_an_absent_device_is_unavailable() -> None:
-    class Absent(SimulatedRuntime):
+    class Absent(StrictRuntime):
         @property
         def facts(self) -> DeviceFacts:
-            raise SimulatedError(Fault.ABSENT, "opening")
+            raise StrictError(Fault.ABSENT, "opening")
 
     with pytest.raises(Unavailable, match="gpu0 can't be used"):
         Bench(Absent())
@@ -307,7 +304,7 @@ def test_what_is_kept_for_the_next_job_can_be_released(in_files: bool, tmp_path:
 
 
 def test_what_is_kept_counts_as_usable_and_what_others_take_does_not() -> None:
-    runtime = SimulatedRuntime(memory=2 << 30, reserve=RESERVE)
+    runtime = StrictRuntime(memory=2 << 30, reserve=RESERVE)
     bench = Bench(runtime, 40_000, 10_000)
     info = bench.device.describe()
 
@@ -331,7 +328,7 @@ def test_what_is_kept_counts_as_usable_and_what_others_take_does_not() -> None:
 def test_memory_is_short_when_little_is_free_or_others_have_come(
     total: int, others: int, is_short: bool
 ) -> None:
-    bench = Bench(SimulatedRuntime(memory=total, reserve=RESERVE))
+    bench = Bench(StrictRuntime(memory=total, reserve=RESERVE))
     bench.run()  # what the device keeps doesn't count
 
     bench.runtime.used_by_others = others

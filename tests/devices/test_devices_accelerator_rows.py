@@ -26,11 +26,11 @@ from hetsched.device_process.epochs import IterativeRun
 from hetsched.devices.accelerator.device import Accelerator
 from hetsched.devices.accelerator.iterating import AcceleratorStages
 from hetsched.devices.accelerator.piece_sizes import piece_overhead, piece_sizes, spare_rows
-from hetsched.devices.accelerator.simulated import SimulatedRuntime
 from hetsched.devices.cpu.device import CpuDevice
 from hetsched.errors import DataError
 from hetsched.iterations.serial import run
 from hetsched.memory import MemoryDemand
+from hetsched.testing.simulated import StrictRuntime
 from hetsched.transport.device_messages import CommandFailed, IterationsDone, IterationsStopped
 from hetsched.workload import Rows
 
@@ -61,7 +61,7 @@ def limit_of(workload: Any, params: Any, fits: int) -> int:
 @contextlib.contextmanager
 def computing(
     params: Any = None,
-    runtime: SimulatedRuntime | None = None,
+    runtime: StrictRuntime | None = None,
     *,
     devices: str = "cpu,gpu",
     fits: int = ROWS,
@@ -75,7 +75,7 @@ def computing(
     workload, params = workload or Diffusion(), params or DiffusionParams(ROWS, COLUMNS)
 
     def open_gpu(info: Any) -> Accelerator:
-        return Accelerator(info, runtime or SimulatedRuntime(seed=3), **settings)
+        return Accelerator(info, runtime or StrictRuntime(seed=3), **settings)
 
     kinds: dict[str, Any] = {"cpu": (CORE, CpuDevice), "gpu": (GPU, open_gpu)}
     bench = IteratingBench(
@@ -145,7 +145,7 @@ def test_copies_of_streamed_pieces_overlap_kernels_within_the_memory(kernels_blo
         return 1.0 if phase == "compute" else 0.8 * nbytes / (3 * COLUMNS * 8)  # with its halo
 
     runtime, limit = (
-        SimulatedRuntime(costs=costs),
+        StrictRuntime(costs=costs),
         limit_of(Diffusion(), DiffusionParams(64, 64), 32),
     )
     runtime.kernels_block, runtime.history = kernels_block, []
@@ -169,7 +169,7 @@ def test_copies_of_streamed_pieces_overlap_kernels_within_the_memory(kernels_blo
 @pytest.mark.parametrize("queue", [0, 1, 2], ids=["copy-in", "compute", "copy-out"])
 def test_of_streamed_pieces_a_missing_wait_is_noticed(queue: int) -> None:
     def outcome(seed: int) -> bool:
-        runtime = SimulatedRuntime(seed=seed, ignores_waits=frozenset({queue}))
+        runtime = StrictRuntime(seed=seed, ignores_waits=frozenset({queue}))
         with computing(runtime=runtime, devices="gpu", fits=32) as bench:
             bench.iterate({0: ROWS})
             while isinstance(event := bench.events.get(timeout=60)[1], IterationsDone):
@@ -276,7 +276,7 @@ def test_a_gpu_holds_only_the_matrix_rows_of_its_share(ends: tuple[int, ...]) ->
     a = scipy.sparse.csr_array(sparse + dense)
     inputs = {"A.data": a.data, "A.indices": a.indices, "A.indptr": a.indptr, "b": made["b"]}
     params = Pcg().infer({}, {name: (x.shape, x.dtype.name) for name, x in inputs.items()})
-    runtime, settings = SimulatedRuntime(seed=3), {"workload": Pcg(), "variant": "scipy"}
+    runtime, settings = StrictRuntime(seed=3), {"workload": Pcg(), "variant": "scipy"}
 
     with computing(params, runtime, fits=600, inputs=inputs, **settings) as bench:
         bench.iterate({0: ends[0], 1: params.n - ends[0]}, paced=True)
@@ -305,7 +305,7 @@ def test_wrong_pointers_reach_the_kernels_but_nothing_is_copied_by_them() -> Non
 # ---- rows that move
 
 
-class CountingRuntime(SimulatedRuntime):
+class CountingRuntime(StrictRuntime):
     """Counts the bytes of all copies."""
 
     copied = 0

@@ -13,7 +13,7 @@ from device_bench import LINKED, MEMORY, VIRTUAL, info_of
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.devices.accelerator.device import Accelerator
-from hetsched.devices.accelerator.simulated import SimulatedRuntime, VirtualTime
+from hetsched.devices.accelerator.simulated import VirtualTime
 from hetsched.devices.base import Device
 from hetsched.devices.cpu.device import CpuDevice
 from hetsched.devices.cuda.device import open_cupy
@@ -21,6 +21,7 @@ from hetsched.devices.cuda.probe import probe
 from hetsched.devices.emulated.device import open_device
 from hetsched.devices.probe import CorePool
 from hetsched.testing import DeviceSuite, RuntimeSuite
+from hetsched.testing.simulated import StrictRuntime
 
 CORE = msgspec.structs.replace(LINKED, h2d=None, d2h=None, memory=None)
 GPU = DeviceInfo(name="gpu0", kind="cuda", identity="simulated GPU", link=True)
@@ -58,7 +59,7 @@ class OnSimulatedRuntime(DeviceSuite):
     ignores_waits: frozenset[int] = frozenset()
 
     def open_device(self) -> Device:
-        runtime = SimulatedRuntime(
+        runtime = StrictRuntime(
             MEMORY, self.seed, None, VirtualTime(1 + self.seed % 2), self.ignores_waits
         )
         return Accelerator(GPU, runtime, pinned=1 << 30)
@@ -85,7 +86,7 @@ class TestSimulatedRuntime(RuntimeSuite):
     ignores_waits: frozenset[int] = frozenset()
 
     def open_runtime(self) -> Any:
-        return SimulatedRuntime(seed=self.seed, ignores_waits=self.ignores_waits)
+        return StrictRuntime(seed=self.seed, ignores_waits=self.ignores_waits)
 
     def test_a_missing_wait_is_seen(self) -> None:
         for queue in range(3):

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.devices.accelerator.pinned import Pins
-from hetsched.devices.accelerator.simulated import SimulatedRuntime
 from hetsched.devices.base import DeviceFault
 from hetsched.devices.slot_layout import slot_layout, unit_bytes
 from hetsched.memory import MemoryDemand
+from hetsched.testing.simulated import StrictRuntime
 from hetsched.testing.toys import shared
 from hetsched.workload import ArraySpec
 
@@ -70,7 +70,7 @@ def test_an_array_in_place_of_itself_has_one_buffer() -> None:
 
 
 def test_the_least_recently_used_mapping_makes_room_and_kept_ones_stay() -> None:
-    runtime = SimulatedRuntime()
+    runtime = StrictRuntime()
     pins = Pins(runtime, 3 * PAGE, PAGE)
     old, kept, new = (shared((n * PAGE,), "uint8") for n in (1, 1, 2))
     pins.cover(old)
@@ -85,7 +85,7 @@ def test_the_least_recently_used_mapping_makes_room_and_kept_ones_stay() -> None
 
 def test_of_a_mapping_the_first_slices_are_pinned_within_the_quota_or_until_one_fails() -> None:
     for quota, taken, registered in ((3, None, 3), (9, None, 5), (9, 2, 2)):
-        runtime, array = SimulatedRuntime(), shared((5 * PAGE,), "uint8")
+        runtime, array = StrictRuntime(), shared((5 * PAGE,), "uint8")
         if taken is not None:
             runtime.pins[array.ctypes.data + taken * PAGE] = PAGE
         pins = Pins(runtime, quota * PAGE, PAGE)
@@ -102,7 +102,7 @@ def test_of_a_mapping_the_first_slices_are_pinned_within_the_quota_or_until_one_
 
 def test_memory_that_can_not_be_unpinned_stays_mapped_until_the_process_ends() -> None:
     """Copies to it may still be going on."""
-    runtime, mapping = SimulatedRuntime(), mmap.mmap(-1, 3 * PAGE)
+    runtime, mapping = StrictRuntime(), mmap.mmap(-1, 3 * PAGE)
     pins = Pins(runtime, 1 << 30, PAGE)
     array = np.frombuffer(mapping, np.uint8)
     pins.cover(array)

@@ -140,7 +140,6 @@ class MeasurementCase:
 
     @property
     def load(self) -> int:
-        """Units of the whole job."""
         return self.units * len(self.variants)
 
     def add(self, devices: Iterable[DeviceReport]) -> None:
@@ -221,7 +220,6 @@ class MeasurementSchedule:
         return None
 
     def drop(self, case: MeasurementCase) -> None:
-        """Drop a case that can't run."""
         self._turn = self.cases.index(case)
         self.cases.remove(case)
 
@@ -261,7 +259,6 @@ class MeasurementSchedule:
         }
 
     def report(self) -> list[str]:
-        """Return the closing table, and warnings."""
         rows = []
         record = self.record()
         for one in record["measured"]:

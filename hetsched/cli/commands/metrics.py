@@ -143,7 +143,6 @@ class _Server(socketserver.ThreadingTCPServer):
 
 
 def _is_stale(path: str) -> bool:
-    """Return whether `path` is a socket on which nobody listens."""
     if not Path(path).is_socket():
         return False
     with socket.socket(socket.AF_UNIX) as probe:

@@ -68,7 +68,6 @@ def _collect() -> Export:
 
 
 def _check_workload(name: str | None, models: Sequence[StoredModel]) -> None:
-    """Raise UsageError unless there are models of `name`, or it is installed."""
     known = {model.workload for model in models}
     if name is not None and name not in known and ":" not in name:
         known.update(workloads.names())

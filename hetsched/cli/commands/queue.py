@@ -181,7 +181,6 @@ def _arrays(job: Job, state: Ended) -> Any:
 
 
 def _save(job: Job, state: Ended, targets: Mapping[str, str], force: bool) -> dict[str, str]:
-    """Save the outputs that `targets` names; return output name -> path."""
     if not state.results:
         files = ", ".join(state.report.outputs.values())
         saved = f"already saved its result: {files}" if files else "has no result"

@@ -229,7 +229,6 @@ class Drawings:
             terminal.check_new_file(trace, force)
 
     def refuse(self, flag: str) -> None:
-        """Raises UsageError if a file is asked for."""
         if self.trace is not None or self.plot is not None:
             raise UsageError(f"--trace and --plot aren't for {flag}")
 

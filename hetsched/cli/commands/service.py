@@ -181,7 +181,6 @@ def _properties(unit: str) -> dict[str, str]:
 
 
 def _folder() -> Path:
-    """Return the folder of the user's own units."""
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     return Path(base).absolute() / "systemd" / "user"
 
@@ -226,7 +225,6 @@ def _checked(text: str) -> str:
 
 
 def _is_ours(path: Path) -> bool:
-    """Return whether `hetsched service install` has written the file."""
     return path.read_text(encoding="utf-8", errors="replace").startswith(MARK)
 
 

@@ -80,7 +80,6 @@ def _live(look: Callable[[int], Text]) -> int:
 
 
 def _end(signum: int, frame: object) -> None:
-    """Leave the screen and the terminal as they were."""
     raise SystemExit(128 + signum)
 
 
@@ -180,7 +179,6 @@ def _activity_cells(label: str, group: Sequence[DeviceActivity]) -> tuple[str, .
 
 
 def _sum(values: Any) -> float | None:
-    """Return the sum, None if a value is unknown."""
     known = list(values)
     return None if None in known else sum(known)
 

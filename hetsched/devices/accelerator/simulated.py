@@ -4,17 +4,13 @@ Device memory is host memory, and kernels are those of CPU variants. When an ope
 ends follows from its cost, by a model of the engines, in one of two kinds of time.
 
 Virtual time is computed: operations run when the host waits for them. While a copy lasts, its
-target is poisoned. Costs drawn from a seed let queues proceed in any order that respects what is
-guaranteed: order within a queue, and waits for events. So for most seeds a missing wait corrupts
-data, as it might on a real device.
-
-In real time, each operation is held to its modelled end: an emulated GPU.
+target is poisoned. In real time, each operation is held to its modelled end: an emulated GPU.
+`hetsched.testing` has one that also checks how it is used.
 """
 
 from __future__ import annotations
 
 import ctypes
-import random
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -25,29 +21,15 @@ from weakref import WeakSet
 import numpy as np
 
 from hetsched.devices.accelerator.engines import Engines, Operation
+from hetsched.devices.accelerator.piece_sizes import ALLOCATION_BYTES
 from hetsched.devices.accelerator.runtime import Copy, DeviceFacts, Fault, Memory
 
-ALLOCATION_BYTES = 512
 POISON = 0xFF
 """A byte whose repetition is NaN in every floating-point type."""
 _PR_SET_TIMERSLACK = 29
 
 Costs = Callable[[str, int, int], float]
 """(phase, load units, bytes copied) -> seconds of an operation at full pace."""
-
-
-def random_costs(seed: int) -> Costs:
-    """Return costs of several orders of magnitude."""
-    generator = random.Random(seed)
-    return lambda phase, units, nbytes: 10 ** generator.uniform(-6, -3)
-
-
-class SimulatedError(RuntimeError):
-    """An error of the simulated runtime, and its class."""
-
-    def __init__(self, fault: Fault, operation: str) -> None:
-        super().__init__(f"{fault.name.lower()} fault in {operation}")
-        self.fault = fault
 
 
 class SimulatedBlock:
@@ -62,114 +44,58 @@ class SimulatedBlock:
 
 
 class SimulatedRuntime:
-    """A simulated GPU.
-
-    Parameters
-    ----------
-    memory : int, bytes
-    seed : int
-        Of the costs, if none are given.
-    costs : callable or None
-        See `Costs`; may be replaced while the device is idle.
-    time : Time, optional
-        Virtual time with two copy engines, if none is given.
-    ignores_waits : set of int
-        Queues, in order of creation, that ignore all waits.
-    faults : mapping
-        Index of an operation (copies and launches, from 0) -> how it fails. After a sticky fault
-        all later calls fail too.
-    pinnable : int, bytes
-        Largest number of bytes registered in one call; more is refused.
-    reserve, needs_warm_up
-        See `DeviceFacts`.
-    """
+    """A simulated GPU with `memory` bytes."""
 
     kernels = "cpu"
     xp: Any = np
 
-    def __init__(
-        self,
-        memory: int = 1 << 30,
-        seed: int = 0,
-        costs: Costs | None = None,
-        time: Time | None = None,
-        ignores_waits: frozenset[int] = frozenset(),
-        faults: dict[int, Fault] | None = None,
-        pinnable: int = 1 << 40,
-        reserve: int = 0,
-        needs_warm_up: bool = True,
-    ) -> None:
+    def __init__(self, memory: int, time: Time) -> None:
         self.memory_bytes = memory
-        self.used_by_others = 0
-        """Bytes that other processes use."""
+        self.time = time
+        self.costs: Costs = lambda phase, units, nbytes: 0.0
         self.blocks: WeakSet[SimulatedBlock] = WeakSet()
         self.pins: dict[int, int] = {}
         """Host address -> bytes registered in one call."""
-        self.is_lost = False
-        self.operations = 0
-        self.pageable = 0
-        """Copies that were synchronous: the host waited for them."""
-        self.peak_bytes = 0
-        """The most device memory allocated at once."""
-        self.history: list[Operation] | None = None
-        """All operations issued, if there is a list."""
-        self.costs = costs or random_costs(seed)
-        self.kernels_block = False
-        """The host waits for each kernel, as for one that returns partial results to it."""
-        self.time = time or VirtualTime()
-        self._ignores_waits = ignores_waits
-        self._faults = faults or {}
-        self._pinnable = pinnable
-        self._reserve = reserve
-        self._needs_warm_up = needs_warm_up
         self._queues: list[SimulatedQueue] = []
 
     @property
     def facts(self) -> DeviceFacts:
-        engines, is_cold = self.time.engines, self._needs_warm_up
-        return DeviceFacts("simulated GPU", self._reserve, engines, needs_warm_up=is_cold)
+        return DeviceFacts("simulated GPU", engines=self.time.engines, needs_warm_up=False)
 
     def memory(self) -> Memory:
-        used = self._used_bytes() + self.used_by_others
+        used = sum(block.nbytes for block in self.blocks)
         return Memory(self.memory_bytes - used, self.memory_bytes)
-
-    def _used_bytes(self) -> int:
-        return sum(block.nbytes for block in self.blocks)
 
     def trim(self) -> None:
         pass
 
     def allocate(self, nbytes: int) -> SimulatedBlock:
-        self.check()
         size = max(1, -(-nbytes // ALLOCATION_BYTES)) * ALLOCATION_BYTES
         if size > self.memory().free:
-            raise SimulatedError(Fault.MEMORY, f"an allocation of {size} bytes")
+            raise MemoryError(f"an allocation of {size} bytes")
         block = SimulatedBlock(size)
         self.blocks.add(block)
-        self.peak_bytes = max(self.peak_bytes, self._used_bytes())
         return block
 
     def pin(self, host: np.ndarray) -> None:
-        address, nbytes = host.ctypes.data, host.nbytes
-        if nbytes > self._pinnable:
-            raise SimulatedError(Fault.MEMORY, "pinning")
-        if any(a < address + nbytes and address < a + n for a, n in self.pins.items()):
-            raise SimulatedError(Fault.USAGE, "pinning twice")
-        self.pins[address] = nbytes
+        self.pins[host.ctypes.data] = host.nbytes
 
     def unpin(self, host: np.ndarray) -> None:
-        if self.pins.pop(host.ctypes.data, None) is None:
-            raise SimulatedError(Fault.USAGE, "unpinning")
+        del self.pins[host.ctypes.data]
+
+    def is_pinned(self, host: np.ndarray) -> bool:
+        """Whether a copy from or to `host` is asynchronous."""
+        first = host.ctypes.data
+        return any(start <= first < start + size for start, size in self.pins.items())
 
     def queue(self) -> SimulatedQueue:
-        self._queues.append(SimulatedQueue(self, len(self._queues) in self._ignores_waits))
+        self._queues.append(SimulatedQueue(self))
         return self._queues[-1]
 
     def event(self) -> SimulatedEvent:
         return SimulatedEvent(self)
 
     def synchronize(self) -> None:
-        self.check()
         for queue in self._queues:
             queue.drain()
 
@@ -177,8 +103,6 @@ class SimulatedRuntime:
         return self.time.host_seconds()
 
     def classify(self, error: BaseException, opening: bool = False) -> Fault:
-        if isinstance(error, SimulatedError):
-            return error.fault
         return Fault.MEMORY if isinstance(error, MemoryError) else Fault.USAGE
 
     def restart(self, costs: Costs, is_host_instant: bool) -> None:
@@ -186,42 +110,6 @@ class SimulatedRuntime:
         self.synchronize()
         self.costs = costs
         self.time.restart(is_host_instant)
-
-    def close(self) -> None:
-        self.time.close()
-
-    # ---- for queues and events
-
-    def check(self) -> None:
-        """Fail if there was a sticky fault."""
-        if self.is_lost:
-            raise SimulatedError(Fault.STICKY, "a call after a fault")
-
-    def count_operation(self) -> None:
-        """Count an operation; fail if a fault is due."""
-        self.check()
-        number, self.operations = self.operations, self.operations + 1
-        if number in self._faults:
-            self.is_lost = self._faults[number] is Fault.STICKY
-            raise SimulatedError(self._faults[number], f"operation {number}")
-
-    def device_memory(self, block: SimulatedBlock, offset: int, nbytes: int) -> np.ndarray:
-        """Return a part of a block; anything beyond it is a sticky fault."""
-        if not 0 <= offset <= offset + nbytes <= block.nbytes:
-            self.is_lost = True
-            raise SimulatedError(Fault.STICKY, f"{nbytes} bytes at {offset} of {block.nbytes}")
-        return block.memory[offset : offset + nbytes]
-
-    def is_pinned(self, host: np.ndarray) -> bool:
-        """Whether a copy from here is asynchronous; one across two registrations is refused."""
-        address, end = host.ctypes.data, host.ctypes.data + host.nbytes
-        for start, size in self.pins.items():
-            if start <= address < start + size:
-                if end > start + size:
-                    raise SimulatedError(Fault.USAGE, "a copy across two registrations")
-                return True
-        self.pageable += 1
-        return False
 
     def wait_for(self, operations: Iterable[Operation]) -> None:
         """Wait until `operations` have ended. Raises their errors."""
@@ -234,9 +122,8 @@ class SimulatedRuntime:
 class SimulatedQueue:
     """A queue of operations. Those behind one that failed are skipped, and fail alike."""
 
-    def __init__(self, runtime: SimulatedRuntime, ignores_waits: bool) -> None:
+    def __init__(self, runtime: SimulatedRuntime) -> None:
         self._runtime = runtime
-        self._ignores_waits = ignores_waits
         self._last: Operation | None = None
         self._waits: list[Operation] = []
         """What the next operation must wait for, besides the last one."""
@@ -254,8 +141,7 @@ class SimulatedQueue:
         runtime, is_pageable = self._runtime, False
         pairs, nbytes = [], 0
         for block, offset, host in copies:
-            runtime.count_operation()
-            device = runtime.device_memory(block, offset, host.nbytes)
+            device = block.memory[offset : offset + host.nbytes]
             values = host.reshape(-1).view(np.uint8)
             pairs.append((device, values) if phase == "h2d" else (values, device))
             nbytes += host.nbytes
@@ -272,7 +158,7 @@ class SimulatedQueue:
             self.finish()
 
     def clear(self, block: SimulatedBlock, offset: int, nbytes: int) -> None:
-        device = self._runtime.device_memory(block, offset, nbytes)
+        device = block.memory[offset : offset + nbytes]
         self._issue("compute", lambda: device.fill(0), 0, 0, [device])
 
     def array(
@@ -282,26 +168,19 @@ class SimulatedQueue:
         return np.frombuffer(block.memory, dtype, count, offset).reshape(shape)
 
     def launch(self, call: Callable[[], None], units: int) -> None:
-        self._runtime.count_operation()
         self._issue("compute", call, units, 0, [])
-        if self._runtime.kernels_block:
-            self.finish()
 
     def record(self, event: SimulatedEvent) -> None:
-        self._runtime.check()
         event.set(self._before(), self._runtime.host_seconds())
         if not self._is_behind_operation:
             self._starts.append(event)
         self._is_behind_operation = False
 
     def wait(self, event: SimulatedEvent) -> None:
-        self._runtime.check()
         self._is_behind_operation = False
-        if not self._ignores_waits:
-            self._waits += event.before
+        self._waits += event.before
 
     def finish(self) -> None:
-        """Have the host wait for all operations of this queue."""
         self._runtime.wait_for(self._before())
 
     def drain(self) -> None:
@@ -320,7 +199,7 @@ class SimulatedQueue:
         units: int,
         nbytes: int,
         targets: list[np.ndarray],
-    ) -> None:
+    ) -> Operation:
         runtime = self._runtime
         seconds = runtime.costs(phase, units, nbytes) if units else 0.0
         operation = Operation(phase, seconds, work, self._before(), targets=targets)
@@ -328,9 +207,8 @@ class SimulatedQueue:
             event.next = operation
         self._starts, self._waits, self._last = [], [], operation
         self._is_behind_operation = True
-        if runtime.history is not None:
-            runtime.history.append(operation)
         runtime.time.issue(operation)
+        return operation
 
 
 class SimulatedEvent:
@@ -343,7 +221,6 @@ class SimulatedEvent:
         self.next: Operation | None = None
 
     def set(self, before: list[Operation], host_seconds: float | None) -> None:
-        """Record it behind `before`."""
         self.before, self.next = before, None
         self._issued, self._seconds = host_seconds or 0.0, None
 
@@ -352,13 +229,11 @@ class SimulatedEvent:
         return True
 
     def wait(self) -> None:
-        self._runtime.check()
         self._runtime.wait_for(self.before)
         if self.next is None:
             self._seconds = self.seconds()
 
     def seconds_after(self, earlier: SimulatedEvent) -> float:
-        self._runtime.check()
         return self.seconds() - earlier.seconds()
 
     def seconds(self) -> float:
@@ -369,7 +244,7 @@ class SimulatedEvent:
             return self.next.started
         ends = [operation.ended for operation in self.before]
         if None in ends:
-            raise SimulatedError(Fault.USAGE, "the time of an event that hasn't passed")
+            raise RuntimeError("the time of an event that hasn't passed")
         return max([self._issued, *(end for end in ends if end is not None)])
 
 
@@ -377,10 +252,10 @@ class SimulatedEvent:
 
 
 class Time:
-    """Decides when operations that were issued run; `late`: how many really took longer than by
-    the model."""
+    """Decides when operations that were issued run."""
 
     late = 0
+    """How many really took longer than by the model."""
 
     def __init__(self, engines: int = 2, duplex: tuple[float, float] = (1.0, 1.0)) -> None:
         self.engines = engines
@@ -430,7 +305,7 @@ class VirtualTime(Time):
         while operation.ended is None:
             event = next(events, None)
             if event is None:
-                raise SimulatedError(Fault.USAGE, "a wait for what was never issued")
+                raise RuntimeError("a wait for what was never issued")
             current, is_end = event
             if is_end:
                 current.perform()

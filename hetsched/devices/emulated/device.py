@@ -67,13 +67,13 @@ class EmulatedGpu(Accelerator):
         self._config = config
         kept = (RealTime if config.clock == "real" else VirtualTime)(config.engines, config.duplex)
         memory = config.memory_bytes() or 0
-        self._simulated = SimulatedRuntime(memory, time=kept, needs_warm_up=False)
+        self._simulated = SimulatedRuntime(memory, kept)
         self._late = 0
         super().__init__(info, self._simulated)
 
     def close(self) -> None:
         super().close()
-        self._simulated.close()
+        self._simulated.time.close()
 
     def prepare(self, job: DeviceJob | None) -> None:
         super().prepare(None)

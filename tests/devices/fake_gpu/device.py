@@ -9,13 +9,14 @@ from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.devices.accelerator.device import Accelerator
 from hetsched.devices.accelerator.runtime import Memory
-from hetsched.devices.accelerator.simulated import RealTime, SimulatedRuntime
+from hetsched.devices.accelerator.simulated import RealTime
+from hetsched.testing.simulated import StrictRuntime
 
 USED = "FAKE_GPU_USED"
 """The environment variable with the file; without it, no memory is used by others."""
 
 
-class SharedGpu(SimulatedRuntime):
+class SharedGpu(StrictRuntime):
     def memory(self) -> Memory:
         if USED in os.environ:
             self.used_by_others = int(Path(os.environ[USED]).read_text())
