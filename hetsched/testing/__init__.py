@@ -6,7 +6,7 @@
         check_workload(Standardize(), StandardizeParams(rows=40, cols=17))
 
 A kind of device derives a class of tests from `DeviceSuite`, and one behind a link also from
-`RuntimeSuite`; an accelerator's own mistakes show on `StrictRuntime`. An `AssertionError` says which
+`RuntimeSuite`; mistakes of an accelerator show on `StrictRuntime`. An `AssertionError` says which
 promise is broken, in one line.
 """
 

@@ -78,8 +78,8 @@ class StrictRuntime(SimulatedRuntime):
         """Copies that were synchronous: the host waited for them."""
         self.peak_bytes = 0
         """The most device memory allocated at once."""
-        self.history: list[Operation] = []
-        """All operations issued."""
+        self.history: list[Operation] | None = None
+        """All operations issued, if there is a list: it keeps their errors, too."""
         self.kernels_block = False
         """The host waits for each kernel, as for one that returns partial results to it."""
         self._ignores_waits = ignores_waits
@@ -176,5 +176,7 @@ class _StrictQueue(SimulatedQueue):
             self._waits.clear()
 
     def _issue(self, *operation: Any) -> Operation:
-        self._strict.history.append(super()._issue(*operation))
-        return self._strict.history[-1]
+        issued = super()._issue(*operation)
+        if self._strict.history is not None:
+            self._strict.history.append(issued)
+        return issued
