@@ -18,14 +18,12 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Protocol
 
 import msgspec
-import numpy as np
 
 import hetsched
 from hetsched import errors
 from hetsched.cluster import orders
 from hetsched.errors import ErrorRecord
 from hetsched.hosts.grid_messages import Cells, Close, Copy, Layout, Open, Results
-from hetsched.store.input_files import open_regular, read_header
 
 log = logging.getLogger(__name__)
 
@@ -143,8 +141,20 @@ class Keep(msgspec.Struct, frozen=True, tag=True):
     arrays: tuple[Layout, ...]
 
 
+class Place(msgspec.Struct, frozen=True, array_like=True):
+    """Where in a file a result's rows of `shape` are: in C order, from `offset` bytes on."""
+
+    path: str
+    inode: int
+    offset: int
+    dtype: str
+    shape: tuple[int, ...]
+
+
 class Part(msgspec.Struct, frozen=True, tag=True):
-    """Units of a job; the arrays without a path follow. Results go to rows of `out`, if given.
+    """Units of a job; the arrays without a path follow.
+
+    Results go to rows of `out`, as far as the host can write there.
 
     With `call`, `workload` is a function as ``module:qualname`` and `params` are its keywords.
     """
@@ -156,12 +166,12 @@ class Part(msgspec.Struct, frozen=True, tag=True):
     params: dict[str, Any]
     options: dict[str, Any]
     arrays: tuple[Layout, ...]
-    out: dict[str, str] = {}
+    out: dict[str, Place] = {}
     call: Mapped | None = None
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
-    """Units that were computed; the results follow, but those that were written to files."""
+    """Units that were computed; the results follow, but those written to files, with a path."""
 
     epoch: int
     first: int
@@ -420,39 +430,3 @@ def greet(
 def bytes_of(array: Any) -> memoryview:
     """Return the bytes of a C-contiguous array, for reading or writing."""
     return memoryview(array.reshape(-1).view("uint8"))
-
-
-def read_rows(layout: Layout) -> np.ndarray:
-    """Read rows of a file, which may have changed since: mapped, a shortened one would be fatal.
-
-    Raises DataError, InputMissing or IOFailure.
-    """
-    path, rows = layout.path, np.empty(layout.shape, layout.dtype)
-    with open(open_regular(path, "a .npy file"), "rb") as file:
-        header = read_header(path, file.fileno())
-        is_same = header.dtype == rows.dtype.str and header.shape[1:] == rows.shape[1:]
-        if not is_same or header.order != "C" or header.shape[0] < layout.first + len(rows):
-            raise errors.DataError(f"{path}: isn't the coordinator's file, or has changed")
-        try:
-            file.seek(header.offset + layout.first * (rows.nbytes // len(rows)))
-            if file.readinto(bytes_of(rows)) < rows.nbytes:
-                raise errors.DataError(f"{path}: has been shortened meanwhile")
-        except OSError as error:
-            raise errors.IOFailure(f"{path}: {error.strerror}") from None
-    return rows
-
-
-def write_rows(path: str, first: int, rows: np.ndarray) -> None:
-    """Write rows to a .npy file. Raises DataError, InputMissing or IOFailure."""
-    with open(open_regular(path, "a .npy file"), "rb") as file:
-        header = read_header(path, file.fileno())
-    if header.dtype != rows.dtype.str or header.shape[1:] != rows.shape[1:]:
-        raise errors.DataError(
-            f"{path}: holds {header.dtype} {header.shape}, results are {rows.dtype} {rows.shape}"
-        )
-    try:
-        with open(path, "r+b") as file:
-            file.seek(header.offset + first * (rows.nbytes // len(rows)))
-            file.write(bytes_of(rows))
-    except OSError as error:
-        raise errors.IOFailure(f"{path}: {error.strerror}") from None

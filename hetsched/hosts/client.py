@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,11 +37,15 @@ from hetsched.hosts.channel import (
     LinkTimes,
     Mapped,
     Measure,
+    Place,
     Status,
 )
 from hetsched.hosts.grid_hosts import GridHosts, GridSpec
 from hetsched.hosts.links import LARGE, measure
+from hetsched.hosts.shared_files import RowFile, absolute, folder_of, place_in
 from hetsched.hosts.tcp import ClusterSpec, Rows, TcpHosts
+from hetsched.store.formats import open_array
+from hetsched.store.stored import Stored
 from hetsched.units import parse_time, quoted
 from hetsched.workload import ArraySpec, find
 from hetsched.workload.iterative import Blocks, Iterative
@@ -174,7 +177,7 @@ class ClusterClient:
 
         Parameters
         ----------
-        arrays : array, path of a `.npy` file, mapping of name to these, or None: generated
+        arrays : array, path of a file, mapping of name to these, or None: generated
             A file that hosts see under the same path is read by each host itself.
         out : array, path of a `.npy` file, mapping of name to these, or None: new arrays
         every : float, s, or str ("1min"): between checkpoints of a grid; 30 s if not given
@@ -239,7 +242,7 @@ class ClusterClient:
             if not call.load:
                 raise errors.DataError("the arrays have no units: there is nothing to compute")
             outputs = make_outputs(call, out, shape)
-            results = _MapResults(call, outputs)
+            results = _MapResults(call, outputs, out)
             positions = list(enumerate(call.positions))
             options = {"memory": memory, "devices": devices}
             spec = ClusterSpec(
@@ -252,6 +255,8 @@ class ClusterClient:
                 whole={str(i): call.whole[at] for i, (is_split, at) in positions if not is_split},
                 store=results.store,
                 paths=_shared_paths(arrays, call),
+                out=results.places,
+                folders=results.folders,
                 call=Mapped(call.axis, overlap, None if dtype is None else str(call.dtype)),
                 block=call.with_overlap,
                 granule=outputs.granule,
@@ -288,8 +293,9 @@ class ClusterClient:
             split={n: a for n, a in job.inputs.items() if not specs[n].is_whole},
             whole={n: a for n, a in job.inputs.items() if specs[n].is_whole},
             store=results.store,
-            paths={n: path for n, path in job.paths.items() if not specs[n].is_whole},
-            out_paths={n: file.hidden for n, file in results.files.items()},
+            paths=job.paths,
+            out=results.places,
+            folders={file.hidden.absolute().parent for file in results.files.values()},
         )
 
     def _grid(
@@ -384,8 +390,9 @@ class _Resolved:
     params: dict[str, Any]
     p: Any
     load: int
-    inputs: dict[str, np.ndarray]
-    paths: dict[str, Path]
+    inputs: dict[str, Any]
+    """Of np.ndarray, or `Stored` where hosts read the file."""
+    paths: dict[str, str]
     specs: dict[str, ArraySpec]
 
 
@@ -401,20 +408,22 @@ def _resolve(workload: str, arrays: Any, seed: int, params: dict[str, Any]) -> _
         raise errors.UsageError(f"{workload} has several inputs: give a mapping of their names")
     if "" in given and plug_in.only_input is not None:
         given[plug_in.only_input] = given.pop("")
-    inputs: dict[str, np.ndarray] = {}
-    paths: dict[str, Path] = {}
-    for name, value in given.items():
-        if is_path(value):
-            path = Path(value).resolve()
-            inputs[name] = _open(path)
-            if inputs[name].flags.c_contiguous:  # rows of others aren't together in the file
-                paths[name] = path
-        else:
-            inputs[name] = np.asarray(value)
-    params = dict(sizes_as_text(plug_in, params))
-    p = plug_in.infer(params, {n: (a.shape, str(a.dtype)) for n, a in inputs.items()})
-    load = plug_in.load(p)
-    specs = {spec.name: spec for spec in plug_in.arrays(p)}
+    inputs: dict[str, Any] = {}
+    paths: dict[str, str] = {}
+    with contextlib.ExitStack() as closers:
+        for name, value in given.items():
+            is_file = is_path(value)
+            inputs[name] = open_array(value, 0, closers) if is_file else np.asarray(value)
+        params = dict(sizes_as_text(plug_in, params))
+        p = plug_in.infer(params, {n: (a.shape, str(a.dtype)) for n, a in inputs.items()})
+        load = plug_in.load(p)
+        specs = {spec.name: spec for spec in plug_in.arrays(p)}
+        for name, array in inputs.items():
+            is_divided = not isinstance(plug_in, Iterative) and not specs[name].is_whole
+            if is_divided and _has_rows(array, given[name]):
+                paths[name] = absolute(given[name])
+            elif isinstance(array, Stored):
+                inputs[name] = array[: array.shape[0]]
     for spec in specs.values():
         if spec.is_input and spec.name not in inputs:
             if spec.name in plug_in.optional_inputs:
@@ -448,43 +457,83 @@ class _Results(Protocol):
         """Remove files that haven't been completed."""
 
 
+class _ResultFiles:
+    """Files to which hosts may write, and what they have sent is written. Raises IOFailure."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, Place] = {}
+        self._files: dict[str, RowFile] = {}
+
+    def add(self, name: str, array: Any) -> None:
+        """Add that of an array that has just been created, if its rows lie in it as they are."""
+        if isinstance(array, np.memmap):
+            self.places[name] = place_in(array)
+            self._files[name] = RowFile(self.places[name])
+
+    def write(self, name: str, first: int, rows: np.ndarray) -> bool:
+        """Write rows to the file of this name; return whether there is one."""
+        if name in self._files:
+            self._files[name].write(first, rows)
+        return name in self._files
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+
+
 class _MapResults:
     """Results of a function: what they look like is known when the first ones come."""
 
-    def __init__(self, call: Call, outputs: Outputs) -> None:
+    def __init__(self, call: Call, outputs: Outputs, out: Any) -> None:
         self._call, self._outputs = call, outputs
+        self._files = _ResultFiles()
         self._layouts: tuple[UnitLayout, ...] | None = None
+        self._out = tuple(out) if isinstance(out, tuple | list) else (out,)
+        self.places = self._files.places
+        self.folders = {folder_of(each) for each in self._out if is_path(each)}
 
     def store(self, first: int, count: int, rows: Rows) -> None:
-        call, values = self._call, [rows[name] for name in sorted(rows, key=_number)]
+        call, names = self._call, sorted(rows, key=_number)
+        values = [rows[name] for name in names]
         layouts = tuple(UnitLayout(value.shape[1:], str(value.dtype)) for value in values)
         if self._layouts is None:
             self._layouts, call.is_tuple = layouts, "" not in rows
             self._outputs.allocate(layouts)
-        if layouts != self._layouts or any(len(value) != count for value in values):
+            for name, given, array in zip(names, self._out, call.outputs, strict=False):
+                if is_path(given) and not call.axis:
+                    self._files.add(name, array)
+        if layouts != self._layouts or any(value.shape[0] != count for value in values):
             raise errors.DataError(
                 f"{function_name(call.f)} returned {_described(layouts)} for units {first} to"
                 f" {first + count - 1}, for others {_described(self._layouts)}"
             )
-        call.write(values, [y[first : first + count] for y in call.outputs])
+        for name, value, output in zip(names, values, call.outputs, strict=True):
+            if isinstance(value, np.ndarray) and not self._files.write(name, first, value):
+                call.write([value], [output[first : first + count]])
 
     def finish(self) -> Any:
+        self._files.close()
         results = self._outputs.results()
         return results if self._call.is_tuple else results[0]
 
     def discard(self) -> None:
         self._outputs.discard()
+        self._files.close()
 
 
-def _shared_paths(arrays: Sequence[Any], call: Call) -> dict[str, Path]:
-    """Return position -> file of the arrays whose blocks are rows of `.npy` files, as they are."""
-    paths = {}
-    for i, (given, (is_split, at)) in enumerate(zip(arrays, call.positions, strict=True)):
-        if is_path(given) and is_split and not call.axis and not call.overlap:
-            array = call.split[at]
-            if isinstance(array, np.memmap) and array.flags.c_contiguous and array.dtype.isnative:
-                paths[str(i)] = Path(given).resolve()
-    return {name: path for name, path in paths.items() if path.suffix == ".npy"}
+def _shared_paths(arrays: Sequence[Any], call: Call) -> dict[str, str]:
+    """Return position -> file of the arrays whose blocks are rows of it, as they are."""
+    return {
+        str(i): absolute(given)
+        for i, (given, (is_split, at)) in enumerate(zip(arrays, call.positions, strict=True))
+        if is_split and not call.axis and not call.overlap and _has_rows(call.split[at], given)
+    }
+
+
+def _has_rows(array: Any, given: Any) -> bool:
+    """Return whether `array` is opened from a path, and rows of it can be read there."""
+    is_mapped = isinstance(array, np.memmap) and array.flags.c_contiguous
+    return is_path(given) and (is_mapped or isinstance(array, Stored))
 
 
 def _number(name: str) -> int:
@@ -513,6 +562,8 @@ class _JobResults:
                 raise errors.UsageError(f"out: there is no output {name!r:.50}")
         self.files: dict[str, OutputFile] = {}
         self.arrays: dict[str, np.ndarray] = {}
+        self._rows = _ResultFiles()
+        self.places = self._rows.places
         self.complete: Callable[[], None] = lambda: None
         """What is left to do when all has come."""
         self._targets: dict[str, np.ndarray] = {}
@@ -527,7 +578,13 @@ class _JobResults:
             raise
 
     def _add(
-        self, name: str, spec: ArraySpec, load: int, out: Any, force: bool, inputs: Rows
+        self,
+        name: str,
+        spec: ArraySpec,
+        load: int,
+        out: Any,
+        force: bool,
+        inputs: Mapping[str, Any],
     ) -> None:
         shape, dtype = spec.shape(load), np.dtype(spec.dtype)
         if out is None:
@@ -539,6 +596,7 @@ class _JobResults:
                 raise errors.UsageError(f"out: {file.path}: results of hosts go to .npy files")
             self.files[name] = file
             self.arrays[name] = file.create(shape, dtype, 0, 1)
+            self._rows.add(name, self.arrays[name])
             return
         target = _target(out)
         if target.shape != shape or not np.can_cast(dtype, target.dtype, "same_kind"):
@@ -546,7 +604,8 @@ class _JobResults:
                 f"out: {target.shape} {target.dtype}, but the result is {shape} {dtype}"
             )
         # Units of a lost host are sent again, from an input that must still be as it was.
-        is_apart = not any(np.may_share_memory(target, x) for x in inputs.values())
+        arrays = [x for x in inputs.values() if isinstance(x, np.ndarray)]
+        is_apart = not any(np.may_share_memory(target, x) for x in arrays)
         self.arrays[name] = target if is_apart else np.empty(shape, dtype)
         if not is_apart:
             self._targets[name] = target
@@ -559,10 +618,14 @@ class _JobResults:
                     f"a host returned {values.dtype} {values.shape}, the result is"
                     f" {place.dtype} {place.shape}"
                 )
-            np.copyto(place, values, casting=CASTING)
+            if isinstance(values, np.ndarray):
+                cast = values.astype(place.dtype, casting=CASTING, copy=False)
+                if not self._rows.write(name, first, cast):
+                    np.copyto(place, cast)
 
     def finish(self) -> Any:
         self.complete()
+        self._rows.close()
         results: dict[str, Any] = dict(self.arrays)
         for name, target in self._targets.items():
             np.copyto(target, results[name], casting=CASTING)
@@ -574,6 +637,7 @@ class _JobResults:
     def discard(self) -> None:
         for file in self.files.values():
             file.discard()
+        self._rows.close()
 
 
 def _own(
@@ -674,15 +738,3 @@ def _reference(f: Any) -> str:
             f"{name or f!r:.100} can't be imported by hosts: put it at the top level of a module"
         )
     return f"{module}:{name}"
-
-
-def _open(path: Path) -> np.ndarray:
-    try:
-        array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-    except OSError as error:
-        raise errors.InputMissing(f"{path}: {error.strerror or error}") from None
-    except (ValueError, EOFError) as error:
-        raise errors.DataError(f"{path}: isn't a usable .npy file: {error}") from None
-    if not isinstance(array, np.ndarray):
-        raise errors.DataError(f"{path}: isn't a .npy file")
-    return array

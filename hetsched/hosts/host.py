@@ -37,16 +37,14 @@ from hetsched.hosts.channel import (
     Channel,
     bytes_of,
     greet,
-    read_rows,
     receive_now,
     send_now,
-    write_rows,
 )
 from hetsched.hosts.grid_messages import Cells, Close, Copy, Layout, Open
 from hetsched.hosts.grid_run import GridRun, Runs
 from hetsched.hosts.links import measure
+from hetsched.hosts.shared_files import RowFile, read_rows, sees
 from hetsched.hosts.worker import Settings
-from hetsched.store.input_files import open_regular
 
 PARTS = 2
 """Of one coordinator, computed at once: it sends no more."""
@@ -217,7 +215,7 @@ class Session:
         number = question.number
         answer: channel.Seen | channel.Measured
         if isinstance(question, channel.See):
-            answer = channel.Seen(number, _sees(question.path, question.text))
+            answer = channel.Seen(number, sees(question.path, question.text))
         else:
             try:
                 link = measure(question.host, question.place, self._host.outgoing)
@@ -256,12 +254,27 @@ class Session:
         if part.epoch <= self._forgotten:
             return
         try:
-            with self._host.doing(part.workload, part.count):
-                results, seconds = self._result(part, arrived)
-            for name, path in part.out.items():
-                write_rows(path, part.first, results.pop(name))
-            layouts = tuple(Layout(n, str(a.dtype), a.shape) for n, a in results.items())
-            answer = channel.Done(part.epoch, part.first, part.count, seconds, layouts)
+            with contextlib.ExitStack() as closers:
+                files: dict[str, RowFile] = {}
+                for name, place in part.out.items():
+                    with contextlib.suppress(errors.IOFailure):
+                        files[name] = closers.enter_context(contextlib.closing(RowFile(place)))
+                with self._host.doing(part.workload, part.count):
+                    results, seconds = self._result(part, arrived)
+                layouts = {n: Layout(n, str(a.dtype), a.shape) for n, a in results.items()}
+                for name in files.keys() & results.keys():
+                    rows, file = results[name], files[name]
+                    with contextlib.suppress(errors.IOFailure):  # what isn't written is sent
+                        if file.fits(rows):
+                            file.write(part.first, rows)
+                            file.close()
+                            del results[name]
+                            layouts[name] = msgspec.structs.replace(
+                                layouts[name], path=part.out[name].path
+                            )
+            answer = channel.Done(
+                part.epoch, part.first, part.count, seconds, tuple(layouts.values())
+            )
         except BaseException as error:
             results = {}
             record = errors.to_record(error)
@@ -321,14 +334,6 @@ class Session:
         key = "" if not isinstance(result, tuple) else "y"
         named = {f"{key}{i}" if key else "": y for i, y in enumerate(rows)}
         return named, time.monotonic() - began
-
-
-def _sees(path: str, text: str) -> bool:
-    try:
-        with open(open_regular(path, "a file"), "rb") as file:
-            return file.read(len(text) + 1) == text.encode()
-    except (OSError, errors.HetschedError):
-        return False
 
 
 def _contexts(settings: Settings) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:

@@ -6,11 +6,10 @@ import contextlib
 import functools
 import itertools
 import queue
-import secrets
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,19 +19,21 @@ import numpy as np
 from hetsched import errors
 from hetsched.cluster.coordinator import Added, Done, Failed, Lost, Share
 from hetsched.hosts import channel
-from hetsched.hosts.channel import PATIENCE, Channel, bytes_of, greet, read_rows
+from hetsched.hosts.channel import PATIENCE, Channel, Place, bytes_of, greet
 from hetsched.hosts.grid_messages import Layout, Results
+from hetsched.hosts.shared_files import folder_of, read_rows, token_in
 
-Rows = Mapping[str, np.ndarray]
-"""Rows of arrays by name, a row a unit."""
+Rows = Mapping[str, np.ndarray | Layout]
+"""Rows of results by name, a row a unit; a layout stands for those that are in a file."""
 
 
 @dataclass
 class ClusterSpec:
     """One job: its arrays here, and what takes its results.
 
-    `split` have a row a unit, `whole` are needed in full by every part. `paths`: array -> `.npy`
-    file, for those that hosts may read themselves; `out_paths`: those that they may write to.
+    `split` have a row a unit, `whole` are needed in full by every part. `paths`: array -> file,
+    for those that hosts may read themselves; `out`: result -> file that they may write to, once
+    there is one; these are in `folders`.
     """
 
     epoch: int
@@ -44,8 +45,9 @@ class ClusterSpec:
     whole: Mapping[str, np.ndarray]
     store: Callable[[int, int, Rows], None]
     """(first, count, results of these units) in the thread that runs the job; it may raise."""
-    paths: Mapping[str, Path] = field(default_factory=dict)
-    out_paths: Mapping[str, Path] = field(default_factory=dict)
+    paths: Mapping[str, str] = field(default_factory=dict)
+    out: Mapping[str, Place] = field(default_factory=dict)
+    folders: Collection[Path] = ()
     call: channel.Mapped | None = None
     granule: int = 1
     """Units that are computed together."""
@@ -75,14 +77,15 @@ class Link:
         """The epoch whose whole arrays have been sent."""
         self.answer: Any = None
         """The last one, to a question of `TcpHosts.ask`."""
-        self._arriving: dict[str, np.ndarray] = {}
+        self._arriving: dict[str, np.ndarray | Layout] = {}
         self.channel = Channel(connection, self, hosts.patience)
 
     def buffers(self, message: Any) -> Sequence[memoryview]:
         # Results go to their place once they are whole: the job may end meanwhile, or the host.
         results = message.results if isinstance(message, channel.Done | Results) else ()
-        self._arriving = {layout.name: np.empty(layout.shape, layout.dtype) for layout in results}
-        return [bytes_of(array) for array in self._arriving.values()]
+        self._arriving = {x.name: x if x.path else np.empty(x.shape, x.dtype) for x in results}
+        sent = [rows for rows in self._arriving.values() if isinstance(rows, np.ndarray)]
+        return [bytes_of(array) for array in sent]
 
     def take(self, message: Any) -> None:
         grid = self._hosts.grid
@@ -98,7 +101,11 @@ class Link:
                 failure.add_note(f"on {self.name}{units}")
                 self._hosts.put(Failed(self.name, Share(epoch, first, count), failure))
             case _ if grid is not None:
-                grid.take(self, message, list(self._arriving.values()))
+                grid.take(
+                    self,
+                    message,
+                    [a for a in self._arriving.values() if isinstance(a, np.ndarray)],
+                )
 
     def give_up(self, reason: str) -> None:
         """Count the host as lost."""
@@ -119,7 +126,7 @@ class TcpHosts:
         """The present job, if it's on a grid."""
         self._links: dict[str, Link] = {}
         self._seen: dict[str, set[Path]] = {}
-        """Host -> files of the present job that it sees."""
+        """Host -> folders of the present job's files that it sees."""
         self.context: ssl.SSLContext | None = None
         """Of the connections to hosts."""
         self._asking, self._numbers = threading.Lock(), itertools.count(1)
@@ -133,7 +140,7 @@ class TcpHosts:
     def begin(self, spec: ClusterSpec | None, grid: Grid | None = None) -> None:
         """Make one of them the present job; what was reported before doesn't concern it."""
         if spec is not None:
-            self._find_shared([*spec.paths.values(), *spec.out_paths.values()])
+            self._find_shared({*map(folder_of, spec.paths.values()), *spec.folders})
         with self._changed, contextlib.suppress(queue.Empty):
             self.spec, self.grid = spec, grid
             while True:
@@ -250,14 +257,14 @@ class TcpHosts:
                 layout = Layout(name, str(rows.dtype), rows.shape)
             else:
                 shape = (share.count, *array.shape[1:])
-                layout = Layout(name, str(array.dtype), shape, str(path), share.first)
-                if path not in seen:
+                layout = Layout(name, str(array.dtype), shape, path, share.first)
+                if folder_of(path) not in seen:
                     rows = read_rows(layout)
                     layout = Layout(name, layout.dtype, shape)
             arrays.append(layout)
             if not layout.path:
                 sent.append(bytes_of(rows))
-        out = {name: str(path) for name, path in spec.out_paths.items() if path in seen}
+        out = {name: place for name, place in spec.out.items() if folder_of(place.path) in seen}
         part = channel.Part(
             share.epoch, share.first, share.count, spec.workload, dict(spec.params),
             dict(spec.options), tuple(arrays), out, spec.call,
@@ -273,29 +280,17 @@ class TcpHosts:
             for link in links:
                 link.channel.send(channel.Forget(spec.epoch))
 
-    def _find_shared(self, paths: Sequence[Path]) -> None:
-        """Find out which hosts see the folders of `paths`."""
+    def _find_shared(self, folders: Collection[Path]) -> None:
+        """Find out which hosts see these folders."""
         self._seen = {}
-        for folder in {path.parent for path in paths}:
-            files = {path for path in paths if path.parent == folder}
-            for host in self._hosts_that_see(folder):
-                self._seen.setdefault(host, set()).update(files)
-
-    def _hosts_that_see(self, folder: Path) -> list[str]:
-        """Ask all hosts, by a token in a file there."""
-        text = secrets.token_hex(16)
-        token = folder / f".hetsched-{text[:16]}"
-        try:
-            token.write_text(text, "utf-8")
-        except OSError:  # may be read only: then its files are sent
-            return []
-        try:
-            question = functools.partial(channel.See, path=str(token), text=text)
-            answers = self.ask(dict.fromkeys(self.hosts(), question), self.patience)
-            return [host for host, answer in answers.items() if answer.is_same]
-        finally:
-            with contextlib.suppress(OSError):
-                token.unlink()
+        for folder in folders:
+            with contextlib.suppress(OSError), token_in(folder) as (path, text):
+                # Else it is read only: its files are sent.
+                question = functools.partial(channel.See, path=path, text=text)
+                answers = self.ask(dict.fromkeys(self.hosts(), question), self.patience)
+                for host, answer in answers.items():
+                    if answer.is_same:
+                        self._seen.setdefault(host, set()).add(folder)
 
     def close(self) -> None:
         self._has_ended.set()

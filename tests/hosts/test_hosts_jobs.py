@@ -13,6 +13,7 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import scipy.ndimage
@@ -23,6 +24,7 @@ from hetsched import errors
 from hetsched.cluster.coordinator import HostWork, Outcome
 from hetsched.hosts import channel
 from hetsched.hosts.client import ClusterClient
+from hetsched.hosts.shared_files import place_in
 from hetsched.hosts.tcp import TcpHosts
 from tests.hosts.conftest import TOKEN, Cluster, HostProcess
 
@@ -246,6 +248,45 @@ def test_functions_write_where_the_caller_wants(cluster: Cluster, tmp_path: Path
     np.testing.assert_array_equal(fraction + whole, 9 * x)
     with pytest.raises(errors.DataError):
         client.map("numpy:sqrt", x, shape=(50, 21))
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".tif", ".zarr"])
+def test_inputs_and_results_are_files_of_any_format(
+    cluster: Cluster, tmp_path: Path, suffix: str
+) -> None:
+    pytest.importorskip({".h5": "h5py", ".tif": "tifffile", ".zarr": "zarr"}[suffix])
+    client, *_ = cluster
+    x = np.random.default_rng(0).random((40, 8, 8), "float32")
+    first, second = tmp_path / f"x{suffix}", tmp_path / f"y{suffix}"
+    hetsched.map(np.array, x, out=first)
+    client.map("numpy:sqrt", first, out=second)
+    np.testing.assert_array_equal(client.map("numpy:array", second), np.sqrt(x))
+    found = client.submit("fft", first, out=tmp_path / "z.npy").result(60)
+    np.testing.assert_allclose(np.load(found), np.fft.fft2(x), atol=1e-3)
+
+
+def test_hosts_write_their_own_rows_and_a_late_one_leaves_other_files_alone(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    *_, processes = cluster
+    target = np.lib.format.open_memmap(tmp_path / "y.npy", "w+", "float64", (9, 3))
+    place = place_in(target)
+    part = channel.Part(
+        1, 4, 2, "numpy:sqrt", {}, {}, (channel.Layout("0", "float64", (2, 3)),),
+        {"": place}, channel.Mapped(0, 0, None),
+    )  # fmt: skip
+    with channel.greet("host", processes[0].address, TOKEN, None, 20.0) as connection:
+        for inode, path in [(place.inode, place.path), (place.inode + 1, "")]:
+            message = msgspec.structs.replace(
+                part, out={"": msgspec.structs.replace(place, inode=inode)}
+            )
+            channel.send_now(connection, message)
+            connection.sendall(channel.bytes_of(np.full((2, 3), 4.0)))
+            done = channel.receive_now(connection, 20)
+            assert done.results == (channel.Layout("", "float64", (2, 3), path),)
+    np.testing.assert_array_equal(target[4:6], 2)
+    assert not target[:4].any()
+    assert not target[6:].any()
 
 
 def test_strangers_other_versions_and_garbage_are_refused(
