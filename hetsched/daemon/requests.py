@@ -20,6 +20,7 @@ from hetsched.engine.engine import Engine
 from hetsched.explain import Explanation
 from hetsched.explain.records import thinned
 from hetsched.job import (
+    Done,
     Ended,
     FileOut,
     JobSpec,
@@ -166,14 +167,14 @@ class Requests:
     def _add_or_find(self, asker: Asker, request: say.Submit, known: JobRecord | None) -> None:
         """Add a job, or answer for the known one: its client sends the request again."""
         submitter = WaitingClient(self, asker, request.follow)
-        if known is None:
+        if known is not None:
+            self._check_same(asker, request.spec, known)
+        if known is None or _is_lost(known):
             job = self._record_of(asker, request)
             job.submitters.append(submitter)
             self._table.add(job)
             self._engine.admit(job)
-            return
-        self._check_same(asker, request.spec, known)
-        if known.number in self._table.jobs:
+        elif known.number in self._table.jobs:
             submitter.on_accepted(known)
         else:
             known.submitters.append(submitter)
@@ -433,6 +434,11 @@ class Requests:
     def _device_list(self) -> say.DeviceList:
         devices, absent = self._engine.devices()
         return say.DeviceList(devices, absent, self._engine.restricted_devices())
+
+
+def _is_lost(job: JobRecord) -> bool:
+    """Whether only its client, which has the arrays, can make a job's results again."""
+    return isinstance(job.state, Done) and bool(job.state.lost) and not job.is_durable
 
 
 @dataclass(frozen=True)

@@ -108,9 +108,14 @@ def lost_results(job: JobRecord) -> str:
     outputs: Sequence[object] = list(job.spec.outputs.values())
     if outputs and all(isinstance(output, FileOut) for output in outputs):
         return ""
+    again = (
+        f"run it again: hetsched retry {job.number}"
+        if job.is_durable
+        else "submit it again from the program that has its arrays"
+    )
     return (
-        f"the result of job {job.number} was in the memory of an earlier daemon and is lost; run"
-        f" it again: hetsched retry {job.number}"
+        f"the result of job {job.number} was in the memory of an earlier daemon and is lost;"
+        f" {again}"
     )
 
 

@@ -7,6 +7,7 @@ import json
 import shutil
 import signal
 import sqlite3
+import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
@@ -122,6 +123,31 @@ def test_a_job_on_a_clients_arrays_continues_with_that_client(mortal: Daemon, ga
             client.submit(TOY, x[:3], units=3, **words)
         gate.open()
         assert (job.result(60) == 11).all()
+
+
+def test_a_job_on_a_clients_arrays_whose_result_is_lost_runs_again(
+    mortal: Daemon, gate: Gate
+) -> None:
+    restarted = threading.Event()
+
+    def busy(state: Any) -> None:  # and so hears of no end before the restart
+        if type(state).__name__ == "Running":
+            assert restarted.wait(60)
+
+    with mortal.client() as client, mortal.client(reconnect=0) as other:
+        x, words = np.full((4, 4), 5.0), {"gate": str(gate.path), "id": "lost"}
+        job = client.submit(TOY, x, units=4, follow=busy, **words)
+        until(gate.pids)
+        number = job.id
+        gate.open()
+        other.job(number).exception(60)
+        other.cancel(other.submit(TOY, units=1, hold=True).id)  # so both ends are on disk
+        restart(mortal)
+        restarted.set()
+        assert (job.result(60) == 11).all()
+        assert rows(mortal)[number]["state"] == rows(mortal)[job.id]["state"] == "done"
+        with mortal.client() as late, refused(66, "from the program that has its arrays"):
+            late.job(number).result(60)
 
 
 def test_an_array_of_the_last_daemon_is_used_in_place_by_the_next(mortal: Daemon) -> None:
