@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
-from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant
+from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext
 from hetsched_workloads import DTYPES
-from hetsched_workloads.installed import by_opencl_fft
 from hetsched_workloads.recomputed import Recomputed, pieces, transforms
 
 if TYPE_CHECKING:
@@ -22,22 +21,6 @@ if TYPE_CHECKING:
 
 SPECTRA = 5
 """Arrays as large as a padded image that are in use at once: rounded up for fast sizes."""
-
-OPENCL = """
-__kernel void multiply(OUT(COMPLEX, z), IN(COMPLEX, a), IN(COMPLEX, b))
-{
-    TO(COMPLEX, z); AT(COMPLEX, a); AT(COMPLEX, b);
-    const ulong i = get_global_id(0);
-    z[i].x = a[i].x * b[i].x - a[i].y * b[i].y;
-    z[i].y = a[i].x * b[i].y + a[i].y * b[i].x;
-}
-__kernel void crop(OUT(REAL, y), IN(COMPLEX, z), int top, int left, int cols)
-{
-    TO(REAL, y); AT(COMPLEX, z);
-    const ulong col = get_global_id(0), row = get_global_id(1);
-    y[row * get_global_size(0) + col] = z[(row + top) * cols + col + left].x;
-}
-"""
 
 
 class ConvolveParams(msgspec.Struct, frozen=True):
@@ -87,6 +70,7 @@ class Convolve(Recomputed):
 
     name = "convolve"
     Params = ConvolveParams
+    has_opencl = True
     inputs = ("x", "filters")
     axes = {
         "x": ("count", "rows", "cols"),
@@ -118,9 +102,6 @@ class Convolve(Recomputed):
             resident_bytes=demand.resident_bytes + 2 * p.filters * spectrum,
         )
 
-    def variants(self, kind: str) -> Sequence[Variant]:
-        return by_opencl_fft(_on_opencl) if kind == "opencl" else super().variants(kind)
-
     def kernel(self, p: ConvolveParams, context: KernelContext) -> Kernel:
         fft, keywords = transforms(context)
         shape = p.fast
@@ -151,39 +132,3 @@ class Convolve(Recomputed):
 
         rms = np.sqrt(np.square(inputs["x"]).mean())
         return float(rms * np.abs(inputs["filters"]).sum(axis=(1, 2)).max())
-
-
-def _on_opencl(p: ConvolveParams, context: KernelContext, library: str) -> Kernel:
-    import numpy as np
-    import pyopencl.array
-
-    from hetsched_workloads.opencl_fft import PAD, Plans
-    from hetsched_workloads.opencl_program import Program
-
-    shape = p.fast
-    plans = Plans(library, context, shape, p.dtype, (0, 1))
-    program = Program(PAD + OPENCL, p.dtype, context, "convolutions")
-    image_size = np.array([p.rows, p.cols], "i")
-    filter_size = np.array([p.filter_rows, p.filter_cols], "i")
-    place = np.array([p.window[0].start, p.window[1].start, shape[1]], "i")
-
-    def kernel(inputs: Arrays, outputs: Arrays) -> None:
-        x, y, filters = inputs["x"], outputs["y"], inputs["filters"]
-        plan = plans.on(y.queue)
-
-        def transformed(target: Any, matrix: Any, size: Any) -> Any:
-            program("pad", shape[::-1], None, plan.before, matrix, *size)
-            plan.transform(target, plan.before)
-            return target
-
-        full, *spectra = (pyopencl.array.empty_like(plan.after) for _ in range(1 + p.filters))
-        for k, spectrum in enumerate(spectra):
-            transformed(spectrum, filters[k], filter_size)
-        for image in range(len(x)):
-            transformed(plan.after, x[image], image_size)
-            for k, spectrum in enumerate(spectra):
-                program("multiply", (full.size,), None, plan.before, plan.after, spectrum)
-                plan.transform(full, plan.before, True)
-                program("crop", y.shape[:1:-1], None, y[image, k], full, *place)
-
-    return kernel

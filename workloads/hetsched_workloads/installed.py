@@ -28,9 +28,13 @@ def shared_library(distribution: str, prefix: str) -> tuple[str, Path] | None:
     return None
 
 
-def late(module: str) -> Callable[..., Any]:
-    """Return `module.make`, imported at its first call, so that libraries load only where used."""
-    return lambda *arguments: importlib.import_module(module).make(*arguments)
+def late(module: str, make: str = "make") -> Callable[..., Any]:
+    """Return a function of a module that is imported at its first call, as libraries load then."""
+
+    def call(*arguments: Any) -> Any:
+        return getattr(importlib.import_module(module), make)(*arguments)
+
+    return call
 
 
 def by_opencl_fft(make: MakeByLibrary) -> tuple[Variant, ...]:

@@ -1,8 +1,9 @@
 """Prefetching in loops that numba compiles.
 
-Jobs' arrays are in shared memory, in pages of 4 KiB, where the processor's own prefetchers stop.
-Where a loop reads several long arrays, asking for what is needed about 2 KiB later helps a lot:
-the product of a sparse matrix (10^6 rows of 7 nonzeros) takes 4.9 ms instead of 8.4 on one core.
+The processor's own prefetchers stop at the end of a page, and follow few arrays at once. Where a
+loop reads several long ones, asking for what is needed about 2 KiB later helps a lot: the product
+of a sparse matrix (10^6 rows of 7 nonzeros) takes 6.5 ms instead of 9.5 on one core in huge pages,
+and 7.4 instead of 10.5 in small ones.
 """
 
 from __future__ import annotations

@@ -9,23 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from msgspec import Meta
 
-from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant
+from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext
 from hetsched_workloads import DTYPES
-from hetsched_workloads.installed import by_opencl_fft
 from hetsched_workloads.recomputed import Recomputed, pieces, power_rounding, transforms
 
 if TYPE_CHECKING:
     import numpy as np
-
-OPENCL = """
-__kernel void power(OUT(REAL, y), IN(COMPLEX, z), int cols)
-{
-    TO(REAL, y); AT(COMPLEX, z);
-    const ulong col = get_global_id(0), row = get_global_id(1);
-    const COMPLEX value = z[row * cols + col];
-    y[row * get_global_size(0) + col] = value.x * value.x + value.y * value.y;
-}
-"""
 
 
 class PowerSpectrumParams(msgspec.Struct, frozen=True):
@@ -43,6 +32,7 @@ class PowerSpectrum(Recomputed):
 
     name = "power_spectrum"
     Params = PowerSpectrumParams
+    has_opencl = True
     axes = {"x": ("count", "rows", "cols")}
 
     def arrays(self, p: PowerSpectrumParams) -> Sequence[ArraySpec]:
@@ -50,9 +40,6 @@ class PowerSpectrum(Recomputed):
             ArraySpec("x", "split", (p.rows, p.cols), p.dtype),
             ArraySpec("y", "out", (p.rows, p.cols // 2 + 1), p.dtype),
         )
-
-    def variants(self, kind: str) -> Sequence[Variant]:
-        return by_opencl_fft(_on_opencl) if kind == "opencl" else super().variants(kind)
 
     def kernel(self, p: PowerSpectrumParams, context: KernelContext) -> Kernel:
         fft, keywords = transforms(context)
@@ -80,24 +67,3 @@ class PowerSpectrum(Recomputed):
         import numpy as np
 
         return power_rounding(p, exact, float(np.linalg.norm(inputs["x"])))
-
-
-def _on_opencl(p: PowerSpectrumParams, context: KernelContext, library: str) -> Kernel:
-    import numpy as np
-
-    from hetsched_workloads.opencl_fft import PAD, Plans
-    from hetsched_workloads.opencl_program import Program
-
-    plans = Plans(library, context, (p.rows, p.cols), p.dtype, (0, 1))
-    program = Program(PAD + OPENCL, p.dtype, context, "power spectra")
-    rows, cols = np.array([p.rows, p.cols], "i")
-
-    def kernel(inputs: Arrays, outputs: Arrays) -> None:
-        x, y = inputs["x"], outputs["y"]
-        plan = plans.on(y.queue)
-        for image in range(len(x)):
-            program("pad", (p.cols, p.rows), None, plan.before, x[image], rows, cols)
-            plan.transform(plan.after, plan.before)
-            program("power", y.shape[:0:-1], None, y[image], plan.after, cols)
-
-    return kernel

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hetsched.workload import Arrays, DtypeChoice, KernelContext, Variant, Workload, version
 from hetsched_workloads import DTYPES
+from hetsched_workloads.installed import by_opencl_fft, late
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,6 +25,8 @@ class Recomputed(Workload):
     writes_all = True
     dtypes: DtypeChoice = DTYPES
     library = "scipy"
+    has_opencl = False
+    """Whether `opencl_signals` has its kernel for OpenCL devices."""
     tolerances = (1e-2, 1e-9)
     """Of results in single and in double precision."""
 
@@ -42,6 +45,8 @@ class Recomputed(Workload):
         return 0.0
 
     def variants(self, kind: str) -> Sequence[Variant]:
+        if kind == "opencl" and self.has_opencl:
+            return by_opencl_fft(late("hetsched_workloads.opencl_signals", self.name))
         library = {"cpu": self.library, "cuda": "cupy"}.get(kind, "")
         if not (installed := version(library)):
             return ()

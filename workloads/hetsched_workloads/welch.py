@@ -17,9 +17,8 @@ from msgspec import Meta
 
 from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
-from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant
+from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext
 from hetsched_workloads import DTYPES
-from hetsched_workloads.installed import by_opencl_fft
 from hetsched_workloads.recomputed import Recomputed, pieces, power_rounding, transforms
 
 if TYPE_CHECKING:
@@ -27,37 +26,6 @@ if TYPE_CHECKING:
 
 WINDOWS = {"hann": 0.5, "hamming": 0.54, "boxcar": 1.0}
 """Name -> the constant a of the periodic window a - (1 - a) cos(2 pi k / n)."""
-
-OPENCL = """
-/* One segment each. What rounding leaves of the mean is subtracted, too. */
-__kernel void segment(OUT(COMPLEX, z), IN(REAL, x), IN(REAL, window), int n, int step, int detrend)
-{
-    TO(COMPLEX, z); AT(REAL, x); AT(REAL, window);
-    x += get_global_id(0) * step;
-    z += get_global_id(0) * n;
-    REAL mean = 0;
-    for (int pass = 0; pass < 2 * detrend; pass++) {
-        REAL sum = 0;
-        for (int k = 0; k < n; k++)
-            sum += x[k] - mean;
-        mean += sum / n;
-    }
-    for (int k = 0; k < n; k++)
-        z[k] = (COMPLEX)((x[k] - mean) * window[k], 0);
-}
-/* One frequency each. */
-__kernel void density(OUT(REAL, y), IN(COMPLEX, z), int n, int segments, REAL size)
-{
-    TO(REAL, y); AT(COMPLEX, z);
-    const ulong k = get_global_id(0);
-    REAL sum = 0;
-    for (int i = 0; i < segments; i++) {
-        const COMPLEX value = z[(ulong)i * n + k];
-        sum += value.x * value.x + value.y * value.y;
-    }
-    y[k] = sum / segments / size * (k > 0 && 2 * k < n ? 2 : 1);
-}
-"""
 
 
 class WelchParams(msgspec.Struct, frozen=True):
@@ -94,6 +62,7 @@ class Welch(Recomputed):
 
     name = "welch"
     Params = WelchParams
+    has_opencl = True
     axes = {"x": ("channels", "samples")}
     tolerances = (1e-3, 1e-11)
 
@@ -116,13 +85,10 @@ class Welch(Recomputed):
         segments = p.segments * p.nperseg * DTYPES[p.dtype].item_bytes
         return replace(super().demand(p, kind), work_bytes=4 * segments)
 
-    def variants(self, kind: str) -> Sequence[Variant]:
-        return by_opencl_fft(_on_opencl) if kind == "opencl" else super().variants(kind)
-
     def kernel(self, p: WelchParams, context: KernelContext) -> Kernel:
         xp = context.xp
         fft, keywords = transforms(context)
-        window, size = _window(p, xp)
+        window, size = window_of(p, xp)
         n = p.nperseg
         twice = slice(1, (n + 1) // 2)  # frequencies whose negative ones have as much power
 
@@ -165,36 +131,10 @@ class Welch(Recomputed):
         return power_rounding(p, exact, float(np.sqrt(np.square(inputs["x"]).mean() * whole)))
 
 
-def _window(p: WelchParams, xp: Any) -> tuple[Any, Any]:
+def window_of(p: WelchParams, xp: Any) -> tuple[Any, Any]:
     """Return the window, and what divides the power of a segment."""
     a, n = WINDOWS[p.window], p.nperseg
     window = (a - (1 - a) * xp.cos(2 * math.pi / n * xp.arange(n))).astype(p.dtype)
     if n == 1:
         window[:] = 1  # as SciPy's, instead of 0
     return window, p.fs * (window**2).sum() if p.scaling == "density" else window.sum() ** 2
-
-
-def _on_opencl(p: WelchParams, context: KernelContext, library: str) -> Kernel:
-    import numpy as np
-    import pyopencl.array
-
-    from hetsched_workloads.opencl_fft import Plans
-    from hetsched_workloads.opencl_program import Program
-
-    plans = Plans(library, context, (p.segments, p.nperseg), p.dtype, (1,))
-    program = Program(OPENCL, p.dtype, context, "spectral densities")
-    cut = np.array([p.nperseg, p.step, p.detrend == "constant"], "i")
-    n, segments = np.array([p.nperseg, p.segments], "i")
-    window, size = _window(p, np)
-    size = np.dtype(p.dtype).type(size)
-
-    def kernel(inputs: Arrays, outputs: Arrays) -> None:
-        x, y = inputs["x"], outputs["y"]
-        plan = plans.on(y.queue)
-        there = pyopencl.array.to_device(y.queue, window)
-        for channel in range(len(x)):
-            program("segment", (p.segments,), None, plan.before, x[channel], there, *cut)
-            plan.transform(plan.after, plan.before)
-            program("density", y.shape[1:], None, y[channel], plan.after, n, segments, size)
-
-    return kernel

@@ -8,6 +8,10 @@ and pi k / n.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
 import numpy as np
 import scipy.fft
 
@@ -18,19 +22,26 @@ from hetsched_workloads.heat.declaration import HeatParams
 ROUNDINGS = 8.0
 """Roundings of the largest value, besides one for each step: rounding errors don't grow."""
 
+TRANSFORMS: Mapping[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "periodic": (scipy.fft.fft, scipy.fft.ifft),
+    "neumann": (scipy.fft.dct, scipy.fft.idct),
+    "dirichlet": (partial(scipy.fft.dst, type=1), partial(scipy.fft.idst, type=1)),
+}
+"""Border -> its transform and the inverse one."""
+
 
 def reference(p: HeatParams, initial: np.ndarray, steps: int) -> np.ndarray:
     """Return the values after `steps` steps, in double precision. O(n log n) for n points."""
     modes = initial.astype(np.float64) - p.border_value
     for axis, border in enumerate(p.borders):
-        modes = _transform(modes, axis, border)
+        modes = TRANSFORMS[border][0](modes, axis=axis)
     factor = np.ones(modes.shape)
     for axis, (border, size) in enumerate(zip(p.borders, p.shape, strict=True)):
         part = ratio_of_modes(p, border, size)
         factor -= part.reshape([-1 if i == axis else 1 for i in range(factor.ndim)])
     modes *= factor**steps
     for axis, border in reversed(tuple(enumerate(p.borders))):
-        modes = _inverse(modes, axis, border)
+        modes = TRANSFORMS[border][1](modes, axis=axis)
     result: np.ndarray = modes.real + p.border_value
     return result
 
@@ -65,19 +76,3 @@ def errors(p: HeatParams, inputs: Arrays, outputs: Arrays, rows: Rows) -> np.nda
     if allowed == 0:
         return np.where(worst == 0, 0.0, np.inf)
     return np.asarray(worst / allowed)
-
-
-def _transform(values: np.ndarray, axis: int, border: str) -> np.ndarray:
-    if border == "periodic":
-        return np.asarray(scipy.fft.fft(values, axis=axis))
-    if border == "neumann":
-        return np.asarray(scipy.fft.dct(values, 2, axis=axis))
-    return np.asarray(scipy.fft.dst(values, 1, axis=axis))
-
-
-def _inverse(modes: np.ndarray, axis: int, border: str) -> np.ndarray:
-    if border == "periodic":
-        return np.asarray(scipy.fft.ifft(modes, axis=axis))
-    if border == "neumann":
-        return np.asarray(scipy.fft.idct(modes, 2, axis=axis))
-    return np.asarray(scipy.fft.idst(modes, 1, axis=axis))
