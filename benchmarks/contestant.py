@@ -26,19 +26,7 @@ MIN_REPEATS, MAX_REPEATS, SECONDS = 5, 9, 1.0
 
 @dataclass(frozen=True)
 class Subject:
-    """What is measured.
-
-    Attributes
-    ----------
-    runs : mapping of str to callable
-        What is measured -> one repetition of it.
-    error : callable
-        The relative error of the last result.
-    limit : float
-        Of the error.
-    facts : callable
-        What else to record.
-    """
+    """What is measured -> one repetition of it; the relative error of the last result."""
 
     runs: Mapping[str, Callable[[], object]]
     error: Callable[[], float]

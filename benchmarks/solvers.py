@@ -45,16 +45,9 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Problem:
-    """What a case computes.
+    """What a case computes. `peer` makes the peer's run; `error` is of the results of both.
 
-    Attributes
-    ----------
-    outputs : tuple of str
-        Those of a job's outputs that the peer returns, too; () if the result is an array.
-    peer : callable
-        Makes the peer's run.
-    error : callable
-        Of the results of both, and its `limit`.
+    `outputs`: those of a job's outputs that the peer returns, too; () if the result is an array.
     """
 
     inputs: Mapping[str, np.ndarray]

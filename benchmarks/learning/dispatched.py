@@ -51,9 +51,7 @@ class _Core:
 class _Run:
     """One run; `events` are calls at a time."""
 
-    def __init__(
-        self, plan: JobPlan, seconds: Mapping[str, ChunkSeconds], *, stealing: bool
-    ) -> None:
+    def __init__(self, plan: JobPlan, seconds: Mapping[str, ChunkSeconds]) -> None:
         assignments = plan.assignments
         tails = {a.device: a.tail for a in assignments if a.tail is not None}
         counters = {tail.first: TailCounter(tail.first, tail.units) for tail in tails.values()}
@@ -67,7 +65,7 @@ class _Run:
             {a.device: a.chunks for a in assignments},
             {a.device: a.window for a in assignments},
             {a.device: a.max_chunk for a in assignments},
-            {a.device: a.pace for a in assignments} if stealing else None,
+            {a.device: a.pace for a in assignments},
             tails,
         )
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
@@ -125,18 +123,9 @@ class _Run:
         self._at(now + MESSAGE_SECONDS, arrive)
 
 
-def run_dispatched(
-    plan: JobPlan, seconds: Mapping[str, ChunkSeconds], *, stealing: bool = True
-) -> dict[str, ChunkTimings]:
+def run_dispatched(plan: JobPlan, seconds: Mapping[str, ChunkSeconds]) -> dict[str, ChunkTimings]:
     """Return the timings of each device that computed, in the order in which its chunks ran.
 
-    Parameters
-    ----------
-    plan : JobPlan
-        For devices without a link.
-    seconds : mapping
-        Device -> the seconds of its chunks.
-    stealing : bool
-        Whether idle devices steal chunks.
+    `plan` is for devices without a link; `seconds`: of the chunks of each device.
     """
-    return _Run(plan, seconds, stealing=stealing).run()
+    return _Run(plan, seconds).run()

@@ -33,15 +33,7 @@ class Disturbance:
 
 @dataclass(frozen=True)
 class VariantMachine(SimulatedMachine):
-    """Equal cores with several variants.
-
-    Attributes
-    ----------
-    pace : callable
-        See `Pace`.
-    disturbance : Disturbance
-        Part of the noise: without noise nothing is disturbed.
-    """
+    """Equal cores with several variants. Without noise nothing is disturbed."""
 
     pace: Pace = field(default=lambda variant, others: 1.0, kw_only=True)
     disturbance: Disturbance = field(default=Disturbance(), kw_only=True)

@@ -9,9 +9,6 @@ import pytest
 from balancer_machines import Times, at_speeds, run_phases
 
 from hetsched.partition import Balancer, Phase, geometric
-from hetsched.partition.imbalance_factor import (
-    imbalance_factor,
-)
 
 
 def constant(seconds: float, devices: int) -> Times:
@@ -24,32 +21,6 @@ def play(balancer: Balancer, compute: Times, transfer: Times, max_runs: int = 20
     while not balancer.reason and len(seconds) < max_runs:
         seconds.append(run_phases(balancer, compute, transfer))
     return seconds
-
-
-def test_two_nodes_are_balanced_by_one_repartition() -> None:
-    balancer = Balancer(1000, 2, "imbalance-factor")
-
-    assert play(balancer, at_speeds(1, 2), constant(0, 2)) == [500, 333.5]
-    assert balancer.ask().shares == (333, 667)
-    assert imbalance_factor([333, 333.5]) == pytest.approx(0.0015, abs=1e-5)
-
-
-def test_means_of_points_are_balanced_in_six_iterations() -> None:
-    balancer = Balancer(120000, 3, "imbalance-factor")
-
-    seconds = play(balancer, at_speeds(1, 1, 10), constant(37, 3))
-
-    assert len(seconds) == 6
-    assert sorted(balancer.ask().shares) == [9990, 10109, 99901]
-
-
-def test_conjugate_gradients_are_balanced_in_five_iterations() -> None:
-    balancer = Balancer(10000, 4, "imbalance-factor", 0.05)
-
-    seconds = play(balancer, at_speeds(1, 2, 4, 8), constant(12, 4))
-
-    assert len(seconds) == 5
-    assert balancer.ask().shares == (655, 1311, 2676, 5358)
 
 
 def machine(seed: int) -> tuple[int, Times, Times]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hetsched.models import Constant
-from hetsched.partition import Phase, constant
+from hetsched.partition import constant
 from hetsched.plans import Overlap, check
 from hetsched.simulate.learning import ideal_plan
 from hetsched.simulate.machine import makespan
@@ -49,25 +49,10 @@ def test_machines_page_where_dfpa_needs_more_iterations() -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_one_pair_never_makes_an_iteration_longer(seed: int) -> None:
-    trace = nec.balance(nec.random_cluster(9, seed), nec.ONE_PAIR).trace
-    times = [run.makespan for run in trace.runs]
-    assert times == sorted(times, reverse=True)
-
-
-@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_every_rule_of_nec_ends_near_the_optimum(seed: int) -> None:
     case = nec.random_cluster(16, seed)
     for rule in nec.rules_for(16):
         assert nec.balance(case, rule).ratio <= 1.15
-
-
-def test_nodes_report_their_phases_and_wait_for_the_last() -> None:
-    times = nec.phase_times([nec.ClusterNode(1.0, 0.5), nec.ClusterNode(2.0)])((3, 4))
-    assert times == [
-        {Phase.COMPUTE: 3.0, Phase.TRANSFER: 0.5, Phase.WAIT: 4.5},
-        {Phase.COMPUTE: 8.0, Phase.TRANSFER: 0.0, Phase.WAIT: 0.0},
-    ]
 
 
 @pytest.mark.parametrize("setting", ILIC_MACHINES)
