@@ -82,7 +82,7 @@ class GridRun:
     ) -> None:
         self.job, self.workload = opening.job, opening.workload
         self._job, self._submitter, self._tell, self._reach = opening, submitter, tell, reach
-        self._files = runs.files
+        self._runs = runs
         self._checkpoints = Checkpoints(opening.key, runs.__contains__)
         self._orders: deque[orders.Order] = deque()
         self._changed = threading.Condition()
@@ -174,10 +174,13 @@ class GridRun:
             pass
         except Unreadable as error:
             self._tell(orders.Unreadable(epoch, generation, str(error)))
-        except errors.TryAgain as error:  # such as a daemon that stops: others can go on
-            self._tell(orders.Unusable(epoch, generation, self._job.me, str(error)))
         except BaseException as error:
-            if not self._is_closed and generation >= self._newest:
+            if self._is_closed or generation < self._newest:
+                return
+            # A daemon that stops, or this process: others go on.
+            if self._runs.is_ending or isinstance(error, errors.TryAgain):
+                self._tell(orders.Unusable(epoch, generation, self._job.me, str(error)))
+            else:
                 self._tell(channel.Failed(epoch, 0, 0, errors.to_record(error)))
 
     def _open(self) -> None:
@@ -197,7 +200,7 @@ class GridRun:
         with self._changed:
             if self._is_closed:
                 raise _Outdated
-            return self._files.submit(function, *arguments)
+            return self._runs.files.submit(function, *arguments)
 
     def _filed(self, seconds: float, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return what a function does in the thread for files; None if it takes too long."""
@@ -212,7 +215,7 @@ class GridRun:
             self._changed.wait_for(lambda: future.done() or self._is_outdated, seconds)
         self._check()
         if not future.done():
-            log.warning("the state folder doesn't answer: %s took %g s", function, seconds)
+            log.warning("the state folder hasn't answered for %g s", seconds)
             return None
         return future.result()
 
@@ -495,6 +498,8 @@ class Runs:
     def __init__(self) -> None:
         self._runs: list[GridRun] = []
         self.files = ThreadPoolExecutor(1, "hetsched-checkpoint")
+        self.is_ending = False
+        """What runs ends with this process."""
 
     def __contains__(self, job: str) -> bool:
         return any(run.job == job for run in list(self._runs))

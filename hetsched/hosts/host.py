@@ -165,7 +165,7 @@ class Session:
                 self._answer_later(message)
             case channel.Keep(epoch):
                 self._kept[epoch] = self._arriving
-            case channel.Part() if self._host.is_ending:
+            case channel.Part() | Open() if self._host.is_ending:
                 raise errors.TryAgain("the host is stopping")
             case channel.Part():
                 self._pool.submit(self._compute, message, self._arriving)
@@ -394,7 +394,7 @@ def main() -> int:
         greeters.submit(host.accept, connection)
     # A function may never return, and no thread that runs one can be ended.
     threading.Thread(target=_exit_late, daemon=True).start()
-    host.is_ending = True
+    host.is_ending = host.grids.is_ending = True
     host.jobs.close()
     return 0
 

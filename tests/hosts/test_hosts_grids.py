@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -17,9 +18,13 @@ import pytest
 from conftest import TOKEN, Cluster, HostProcess
 
 import hetsched
+from hetsched import errors
+from hetsched.cluster.regions import Box
 from hetsched.errors import DataError, TryAgain, UsageError
+from hetsched.hosts import channel
 from hetsched.hosts.client import ClusterClient
-from hetsched.hosts.tcp import TcpHosts
+from hetsched.hosts.grid_messages import Layout, Results
+from hetsched.hosts.tcp import Link, TcpHosts
 
 SHAPE = (180, 150)
 STEPS = 1200
@@ -188,6 +193,21 @@ def test_hosts_that_come_back_under_each_others_names_get_their_own_cells(
     job = client.submit("heat", initial, steps=STEPS, border=BORDER, every=0.01, follow=follow)
     np.testing.assert_array_equal(job.result(60)["final"], expected)
     follow.thread.join()
+
+
+def test_late_results_of_a_job_that_has_ended_end_no_connection() -> None:
+    hosts = TcpHosts()
+    ours, theirs = socket.socketpair()
+    link = Link("host0", hosts, ours, ("", 0, ""))
+    link.channel.start()
+    late = Results(1, 1, Box(0, 4, 0, 4), (Layout("final", "float64", (4, 4)),))
+    with theirs:
+        channel.send_now(theirs, late)
+        theirs.sendall(bytes(4 * 4 * 8))
+        record = errors.to_record(DataError("the next message"))
+        channel.send_now(theirs, channel.Failed(2, 0, 0, record))
+        assert "the next message" in str(hosts.event(10).error)
+        link.channel.close()
 
 
 def test_what_a_grid_over_hosts_refuses(cluster: Cluster, initial: np.ndarray) -> None:

@@ -8,13 +8,14 @@ import random
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 import hetsched
+from hetsched.errors import JobFailed, TryAgain
 
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
@@ -75,12 +76,9 @@ class Faults:
         self.thread.join()
 
 
-def test_results_are_right_whatever_becomes_of_hosts_and_workers(
-    record_property: Callable[[str, object], None],
-) -> None:
-    rng = np.random.default_rng(0)
-    planes = rng.standard_normal((120, 64, 64)) + 1j
-    table, spectra = rng.random((2000, 500)), np.fft.fft2(planes)
+@contextlib.contextmanager
+def struck(seed: int) -> Iterator[tuple[Any, Faults]]:
+    """A client of three hosts, and what strikes them until it has done so often enough."""
     patient = {"distributed.deploy.lost-worker-timeout": "1 hour"}  # or it gives up what is killed
     with (
         dask.config.set(patient),
@@ -89,21 +87,55 @@ def test_results_are_right_whatever_becomes_of_hosts_and_workers(
         ) as cluster,
         hetsched.Client(cluster=cluster.scheduler_address, patience=PATIENCE) as client,
     ):
-        faults = Faults(cluster.scheduler_address, client, seed=1)
+        faults = Faults(cluster.scheduler_address, client, seed)
         faults.thread.start()
-        jobs = again = 0
         try:
-            while faults.thread.is_alive():
-                job = client.submit("fft", planes)
-                np.testing.assert_allclose(job.result(300), spectra, atol=1e-9)
-                np.testing.assert_array_equal(client.map("numpy:sqrt", table), np.sqrt(table))
-                jobs, again = jobs + 2, again + job.outcome.again
+            yield client, faults
         finally:
             faults.close()
         assert faults.failure is None, faults.failure
         client.wait_for_hosts(3)
+    assert faults.count.total() >= FAULTS
+
+
+def test_results_are_right_whatever_becomes_of_hosts_and_workers(
+    record_property: Callable[[str, object], None],
+) -> None:
+    rng = np.random.default_rng(0)
+    planes = rng.standard_normal((120, 64, 64)) + 1j
+    table, spectra = rng.random((2000, 500)), np.fft.fft2(planes)
+    jobs = again = 0
+    with struck(seed=1) as (client, faults):
+        while faults.thread.is_alive():
+            job = client.submit("fft", planes)
+            np.testing.assert_allclose(job.result(300), spectra, atol=1e-9)
+            np.testing.assert_array_equal(client.map("numpy:sqrt", table), np.sqrt(table))
+            jobs, again = jobs + 2, again + job.outcome.again
     record_property("jobs", jobs)
     record_property("units computed again", again)
     for what, count in faults.count.items():
         record_property(what, count)
-    assert faults.count.total() >= FAULTS
+
+
+def test_grids_are_right_whatever_becomes_of_hosts_and_workers(
+    record_property: Callable[[str, object], None],
+) -> None:
+    given = {"steps": 4000, "border": "dirichlet,periodic"}
+    initial = np.random.default_rng(0).random((180, 150), np.float32)
+    with hetsched.Local() as local:
+        final = local.submit("heat", initial, **given).result()["final"].copy()
+    jobs = ended = again = 0
+    with struck(seed=2) as (client, faults):
+        while faults.thread.is_alive():
+            job = client.submit("heat", initial, every=0.1, **given)
+            try:
+                np.testing.assert_array_equal(job.result(300)["final"], final)
+                jobs += 1
+            except (JobFailed, TryAgain):  # lost too many, or all: submitted again, it goes on
+                ended += 1
+            again += job.outcome.again
+    for what, count in {"jobs": jobs, "given up": ended, "steps again": again}.items():
+        record_property(what, count)
+    for what, count in faults.count.items():
+        record_property(what, count)
+    assert jobs > ended
