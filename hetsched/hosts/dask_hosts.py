@@ -10,6 +10,7 @@ import contextlib
 import importlib.metadata
 import ipaddress
 import math
+import socket
 import ssl
 import threading
 import time
@@ -73,6 +74,7 @@ class DaskHosts(TcpHosts):
     ) -> None:
         super().__init__(patience)
         _check_address(address, insecure)
+        _check_answer(address, timeout)
         try:
             self._dask = _DaskClient(
                 address, security=security, timeout=timeout, set_as_default=False, name="hetsched"
@@ -208,6 +210,15 @@ def _check_address(address: str, insecure: bool) -> None:
             f"{address} isn't encrypted, and goes to another machine: use tls://, or say that"
             " this is safe (insecure)"
         )
+
+
+def _check_answer(address: str, seconds: float) -> None:
+    """Raise Unavailable at once if nothing listens there: Dask would try until its timeout."""
+    parts = urlsplit(address)
+    try:
+        socket.create_connection((parts.hostname or "", parts.port or 0), seconds).close()
+    except OSError as error:
+        raise errors.Unavailable(f"no scheduler at {address}: {_line(error)}") from None
 
 
 def _line(error: BaseException) -> str:

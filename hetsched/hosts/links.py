@@ -23,7 +23,7 @@ from hetsched.hosts.channel import (
     send_now,
 )
 
-SMALL, SMALL_COUNT = 64 << 10, 20
+EMPTY_COUNT = 20
 LARGE, LARGE_COUNT = 8 << 20, 3
 """Bytes of a message, and messages."""
 SECONDS = 60.0
@@ -38,16 +38,16 @@ def measure(host: str, place: tuple[str, int, str], context: ssl.SSLContext | No
     interface, port, token = place
     connection = greet(host, (interface, port), token, context, PATIENCE)
     try:
-        small = [_exchange(connection, SMALL) for _ in range(SMALL_COUNT)]
+        empty = [_exchange(connection, 0) for _ in range(EMPTY_COUNT)]
         large = [_exchange(connection, LARGE) for _ in range(LARGE_COUNT)]
     except (OSError, EOFError, msgspec.MsgspecError) as error:
         raise Unavailable(f"{host}: {error}") from None
     finally:
         connection.close()
-    short, long = (median(seconds for seconds, *_ in times) for times in (small, large))
-    bandwidth = (LARGE - SMALL) / max(long - short, 1e-9)
-    _, offset, answer = min(small, key=lambda exchange: exchange[0])
-    return LinkTimes(max(short - SMALL / bandwidth, 0.0), bandwidth, offset, answer.about)
+    latency, long = (median(seconds for seconds, *_ in times) for times in (empty, large))
+    bandwidth = LARGE / max(long - latency, 1e-9)
+    _, offset, answer = min(empty, key=lambda exchange: exchange[0])
+    return LinkTimes(latency, bandwidth, offset, answer.about)
 
 
 def _exchange(connection: socket.socket, size: int) -> tuple[float, float, Probed]:
