@@ -131,11 +131,13 @@ def test_grids_are_right_whatever_becomes_of_hosts_and_workers(
             try:
                 np.testing.assert_array_equal(job.result(300)["final"], final)
                 jobs += 1
-            except (JobFailed, TryAgain):  # lost too many, or all: submitted again, it goes on
+            except (JobFailed, TryAgain) as error:  # hosts were lost again and again, or all
                 ended += 1
+                print(error)
             again += job.outcome.again
+        result = client.submit("heat", initial, **given).result(300)
+        np.testing.assert_array_equal(result["final"], final)
     for what, count in {"jobs": jobs, "given up": ended, "steps again": again}.items():
         record_property(what, count)
     for what, count in faults.count.items():
         record_property(what, count)
-    assert jobs > ended
