@@ -51,13 +51,13 @@ ARGUMENTS = (
          flags.numbers()),
 )  # fmt: skip
 BLOCKS = (
+    Flag("axis", "N", "Axis of the units. [default: 0]", flags.integers(-64, 63)),
     Flag("overlap", "N", "Units by which blocks overlap on either side.",
          flags.integers(0, 2**62)),
     Flag("mode", "NAME", "What is beyond the ends: reflect, mirror, nearest, wrap, constant."),
     Flag("dtype", "DTYPE", "Of the results; default: as the function returns them."),
+    Flag("shape", "NxN", "Of the result, if it is to be checked.", flags.numbers()),
 )  # fmt: skip
-AXIS = Flag("axis", "N", "Axis of the units. [default: 0]", flags.integers(-64, 63))
-SHAPE = Flag("shape", "NxN", "Of the result, if it is to be checked.", flags.numbers())
 RESUME = Flag("resume", "", "Keep what is complete if it is interrupted, and go on from there.")
 COMBINE = Flag("combine", "MODULE:NAME", "Function of two results, as numpy:add.")
 OUTPUT = Flag("output", "FILE", "Save the result: .npy, .zarr, .h5:dataset, .tif or .raw."
@@ -67,7 +67,7 @@ DEVICES = (JOB_FLAGS["devices"], JOB_FLAGS["memory_limit"])
 
 def submit_map(*names: str) -> Callable[[Action], Command]:
     """Return what makes `submit map`, with the flags `names` of JOB_FLAGS."""
-    options = [*ARGUMENTS, *BLOCKS, SHAPE, *(JOB_FLAGS[name] for name in names)]
+    options = [*ARGUMENTS, *BLOCKS, *(JOB_FLAGS[name] for name in names)]
     return lambda submit: flags_command("map", MAP_HELP, options, _map_spec, submit)
 
 
@@ -79,11 +79,13 @@ def _map_spec(given: dict[str, Any], force: bool) -> JobSpec:
     files = fields.get("output", ())
     if len(files) > 1 and not any(name for name, _ in files):
         fields["output"] = [(f"y{i}", file) for i, (_, file) in enumerate(files)]
-    from hetsched.functions.named import mapped
+    from hetsched.functions.named import Map, mapped
 
     with _frames():
         params = mapped(function, inputs, real_path("."), arguments, **given)
-    found = (params.load, *params.results[0][0])
+    found = Map().arrays(params)[0].file_shape(params.load)
+    if params.axis and not files:
+        raise UsageError("--axis: results in memory have their units first; give --output")
     if shape not in (None, found):
         raise DataError(f"shape: {shape}, but the result has {found}")
     try:
@@ -94,12 +96,12 @@ def _map_spec(given: dict[str, Any], force: bool) -> JobSpec:
 
 
 def run_map(_: Action) -> Command:
-    options = [*ARGUMENTS, OUTPUT, *BLOCKS, AXIS, SHAPE, RESUME, *DEVICES]
+    options = [*ARGUMENTS, OUTPUT, *BLOCKS, RESUME, *DEVICES]
     return flags_command("map", MAP_HELP, options, _with_force, _run_map)
 
 
 def run_reduce(_: Action) -> Command:
-    options = [*ARGUMENTS, COMBINE, AXIS, JOB_FLAGS["devices"]]
+    options = [*ARGUMENTS, COMBINE, BLOCKS[0], JOB_FLAGS["devices"]]
     return flags_command("reduce", REDUCE_HELP, options, _with_force, _run_reduce)
 
 

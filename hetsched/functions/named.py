@@ -39,6 +39,7 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     results: tuple[tuple[tuple[int, ...], str], ...]
     """Shape and dtype of a unit of each."""
     arguments: dict[str, Any] = {}
+    axis: int = 0
     overlap: int = 0
     mode: str = "reflect"
     broadcast: tuple[int, ...] = ()
@@ -105,7 +106,7 @@ def mapped(
             load=call.load,
             results=tuple((layout.shape, layout.dtype) for layout in layouts),
             arguments=arguments,
-            **options,
+            **{**options, "axis": call.axis},
         )
 
 
@@ -118,12 +119,13 @@ def _call(
     inputs: Sequence[str],
     arguments: dict[str, Any],
     files: contextlib.ExitStack,
+    axis: int = 0,
     overlap: int = 0,
     mode: str = "reflect",
     broadcast: Sequence[int] = (),
     dtype: str | None = None,
 ) -> Call:
-    call = make_call(function, inputs, 0, overlap, mode, broadcast, arguments, files)
+    call = make_call(function, inputs, axis, overlap, mode, broadcast, arguments, files)
     call.dtype = None if dtype is None else named_dtype(dtype)
     return call
 
@@ -150,14 +152,17 @@ class Map(Workload):
 
     def arrays(self, p: Mapped) -> Sequence[ArraySpec]:
         names = ["y"] if len(p.results) == 1 else [f"y{i}" for i in range(len(p.results))]
-        return [ArraySpec(n, "out", *unit) for n, unit in zip(names, p.results, strict=True)]
+        return [
+            ArraySpec(name, "out", *unit, axis=p.axis)
+            for name, unit in zip(names, p.results, strict=True)
+        ]
 
     def demand(self, p: Mapped, kind: str) -> MemoryDemand:
         output = sum(array_bytes(a) for a in self.arrays(p))
         return MemoryDemand(input_bytes=0, work_bytes=2 * output, output_bytes=output)
 
     def speed_key(self, p: Mapped) -> str:
-        return f"{p.function} {p.code} {p.overlap} {super().speed_key(p)}"
+        return f"{p.function} {p.code} {p.axis} {p.overlap} {super().speed_key(p)}"
 
     def variants(self, kind: str) -> Sequence[Variant]:
         return (Variant("function", "1", _make),) if kind == "cpu" else ()
@@ -173,7 +178,8 @@ class _Blocks:
     takes_range = True
 
     def __init__(self, p: Mapped) -> None:
-        options = {name: getattr(p, name) for name in ("overlap", "mode", "broadcast", "dtype")}
+        names = ("axis", "overlap", "mode", "broadcast", "dtype")
+        options = {name: getattr(p, name) for name in names}
         function = _current(p)
         self._name = p.function
         self._files = contextlib.ExitStack()

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import msgspec
 import numpy as np
@@ -329,21 +329,51 @@ def _begin_hdf5(place: ArrayPath, path: str, shape: tuple[int, ...], dtype: str)
         return int(array.id.get_offset() or 0)
 
 
-def pack(fd: int, shape: tuple[int, ...], dtype: str, store: str) -> None:
-    """Write values in C order from the start of a file to a new Zarr store, in whole chunks."""
+def pack_store(fd: int, shape: tuple[int, ...], dtype: str, axis: int, store: str) -> None:
+    """Write values from the start of a file, units first, to a new Zarr store, in whole chunks."""
     kind = np.dtype(dtype)
     chunks = _chunks(shape, kind.itemsize)
     array = library(ZARR).create_array(store, shape=shape, dtype=kind, chunks=chunks)
-    offset = 0
     for index in _blocks(shape, chunks):
-        block = np.empty([part.stop - part.start for part in index], kind)
+        array[index] = _read_block(fd, index, shape, kind, axis)
+
+
+def pack(fd: int, shape: tuple[int, ...], dtype: str, axis: int, file: BinaryIO) -> None:
+    """Write values from the start of a file, units first, to another one, in C order."""
+    kind = np.dtype(dtype)
+    for index in _blocks(shape, _chunks(shape, kind.itemsize)):
+        block = np.ascontiguousarray(_read_block(fd, index, shape, kind, axis))
         raw = block.reshape(-1).view(np.uint8).data
+        while raw:
+            raw = raw[file.write(raw) :]
+
+
+def _read_block(
+    fd: int, index: tuple[slice, ...], shape: tuple[int, ...], dtype: np.dtype[Any], axis: int
+) -> np.ndarray:
+    """Read one of `_blocks` of an array that is in a file with its axis of units first."""
+    sizes = [part.stop - part.start for part in index]
+    units, before = index[axis], index[:axis]
+    block = np.empty((sizes[axis], *sizes[:axis], *sizes[axis + 1 :]), dtype)
+    item = 0  # of the block's first value in a unit, where those of the block lie together
+    for part, extent in zip((*before, *index[axis + 1 :]), _without(shape, axis), strict=True):
+        item = item * extent + part.start
+    unit = math.prod(_without(shape, axis))
+    # The units of a block lie together, too, if they are the first axis.
+    pieces = block if axis else block[np.newaxis]
+    for number, piece in enumerate(pieces, units.start):
+        offset = (number * unit + item) * dtype.itemsize
+        raw = piece.reshape(-1).view(np.uint8).data
         while raw:
             count = os.preadv(fd, [raw], offset)
             if not count:
                 raise OSError(0, "the file ends too early")
             raw, offset = raw[count:], offset + count
-        array[index] = block
+    return np.moveaxis(block, 0, axis)
+
+
+def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return (*shape[:axis], *shape[axis + 1 :])
 
 
 def _chunks(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

@@ -7,7 +7,8 @@ After a crash that is called again: it does what remains to be done, at whatever
 process ended.
 
 The values of a Zarr store are written to a plain file, too, and packed into its chunks at the end:
-two devices that write to the same chunk would lose data.
+two devices that write to the same chunk would lose data. So are those of files whose axis of units
+isn't the first, as each unit would be written in many places.
 
 Without a record in the journal the job goes on where its outputs were complete. While it runs,
 they are synced now and then; after that the units that were finished before are noted in a small
@@ -36,7 +37,7 @@ import msgspec
 import numpy as np
 
 from hetsched import errors
-from hetsched.paths import ZARR, split_path
+from hetsched.paths import ZARR, ArrayPath, split_path
 from hetsched.store import formats, input_files
 from hetsched.store.stored import reason_of
 from hetsched.units import format_bytes
@@ -60,6 +61,16 @@ class OutputClaim:
     nbytes: int
     shape: tuple[int, ...]
     dtype: str
+
+
+@dataclass(frozen=True)
+class Packed:
+    """The file that values in a plain one, with their units first, are packed into at the end."""
+
+    place: ArrayPath
+    shape: tuple[int, ...]
+    dtype: str
+    axis: int
 
 
 class PreparedOutput(msgspec.Struct, frozen=True):
@@ -161,7 +172,7 @@ class OutputFile:
 
     End it with `publish`, or with `discard`, after `prepare`, too. `path` is the target, absolute,
     links resolved; `mode` that of the file that is replaced, or None; `finished` the units that an
-    earlier daemon has completed in it; `packed`: the shape and dtype of a Zarr store.
+    earlier daemon has completed in it.
     """
 
     fd: int
@@ -172,7 +183,7 @@ class OutputFile:
     offset: int = 0
     finished: Ranges = ()
     is_prepared: bool = False
-    packed: tuple[tuple[int, ...], str] | None = None
+    packed: Packed | None = None
 
     @property
     def packed_bytes(self) -> int:
@@ -195,12 +206,10 @@ class OutputFile:
         try:
             with creation_errors(self.path), open_folder(self.path) as folder:
                 temporary = self.hidden
-                if self.packed is not None:
-                    temporary = self._pack(*self.packed, sync=sync)
-                elif self.mode is not None:
-                    os.fchmod(self.fd, self.mode)
-                if self.packed is None and (sync or self.force):
-                    fsync(self.path, self.fd)
+                if self.packed is None:
+                    self._complete(self.fd, sync)
+                else:
+                    temporary = self._pack(self.packed, sync)
                 if sync:
                     fsync(self.path, folder)
                 inode = os.lstat(temporary).st_ino
@@ -210,20 +219,36 @@ class OutputFile:
         self.is_prepared = True
         return PreparedOutput(os.fsencode(temporary), os.fsencode(self.path), self.force, inode)
 
-    def _pack(self, shape: tuple[int, ...], dtype: str, sync: bool) -> str:
-        """Put the values into a Zarr store, and return its path."""
-        store = _store_path(self.hidden)
-        _remove(store)
+    def _complete(self, fd: int, sync: bool) -> None:
+        if self.mode is not None:
+            os.fchmod(fd, self.mode)
+        if sync or self.force:
+            fsync(self.path, fd)
+
+    def _pack(self, packed: Packed, sync: bool) -> str:
+        """Put the values into the file or Zarr store that they are for, and return its path."""
+        path, place = _packed_path(self.hidden), packed.place
+        _remove(path)
         try:
-            formats.pack(self.fd, shape, dtype, store)
-            if sync or self.force:
-                _fsync_tree(store)
+            if place.suffix == ZARR:
+                formats.pack_store(self.fd, packed.shape, packed.dtype, packed.axis, path)
+                if sync or self.force:
+                    _fsync_tree(path)
+            else:
+                with open(_open_new(path), "r+b", buffering=0) as file:
+                    offset = formats.begin(place, file.fileno(), packed.shape, packed.dtype)
+                    allocate(self.path, file.fileno(), offset + self.packed_bytes)
+                    file.seek(offset)
+                    formats.pack(self.fd, packed.shape, packed.dtype, packed.axis, file)
+                    self._complete(file.fileno(), sync)
         except OSError as error:
             raise _write_error(self.path, error) from None
+        except errors.HetschedError:
+            raise
         except Exception as error:  # of the library
             raise errors.IOFailure(f"{self.path}: can't be packed: {reason_of(error)}") from error
         _remove(self.hidden)
-        return store
+        return path
 
     def publish(self) -> None:
         """Give the complete file its name, atomically."""
@@ -258,24 +283,31 @@ def create_output(
     inputs: Collection[tuple[int, int]] = (),
     token: str = "",
     identity: str = "",
+    axis: int = 0,
 ) -> OutputFile:
     """Create an unfinished file for an array, with all its space allocated.
 
-    The name tells the format, and is that of a ``.npy`` file if it doesn't. `inputs` (st_dev,
-    st_ino) must not be the output. `token` determines the hidden name: a file of that name is a
-    leftover, and replaced. But one with the same `identity` (of the job and its inputs), in which
-    units are known to be complete, is opened again.
+    `axis`: of its units, which are written one after the other all the same. The name tells the
+    format, and is that of a ``.npy`` file if it doesn't. `inputs` (st_dev, st_ino) must not be the
+    output. `token` determines the hidden name: a file of that name is a leftover, and replaced.
+    But one with the same `identity` (of the job and its inputs), in which units are known to be
+    complete, is opened again.
     """
     place, nbytes = split_path(path), math.prod(shape) * np.dtype(dtype).itemsize
     formats.check_new(place)
 
+    is_packed = place.suffix == ZARR or axis > 0
+
     def begin(fd: int) -> int:
-        check_room(place.file, fd, nbytes * (1 + (place.suffix == ZARR)))
-        return formats.begin(place, fd, shape, dtype)
+        check_room(place.file, fd, nbytes * (1 + is_packed))
+        offset = formats.begin(place, fd, shape, dtype)
+        if is_packed:  # that has only shown that the format can hold it
+            os.ftruncate(fd, 0)
+        return 0 if is_packed else offset
 
     output = create_file(place.file, nbytes, force, inputs, token, identity, begin)
-    if place.suffix == ZARR:
-        output.packed = (shape, dtype)
+    if is_packed:
+        output.packed = Packed(place, shape, dtype, axis)
     return output
 
 
@@ -545,7 +577,7 @@ def _remove_hidden(hidden: str, inode: int) -> None:
 
 
 def _remove_all(hidden: str) -> None:
-    for path in (hidden, _parts_path(hidden), _store_path(hidden)):
+    for path in (hidden, _parts_path(hidden), _packed_path(hidden)):
         _remove(path)
 
 
@@ -569,9 +601,9 @@ def _parts_path(hidden: str) -> str:
     return f"{hidden}s"
 
 
-def _store_path(hidden: str) -> str:
-    """Return the path of the Zarr store that a hidden file is packed into."""
-    return f"{hidden}{ZARR}"
+def _packed_path(hidden: str) -> str:
+    """Return the path of what a hidden file is packed into."""
+    return f"{hidden}.packed"
 
 
 def merged(ranges: Iterable[tuple[int, int]]) -> Ranges:

@@ -67,6 +67,8 @@ class ArraySpec:
         pointers[i] up to pointers[i + 1]; its own name, if it is that array. Kernels get the
         entries of own rows, and their count + 1 pointers, unchanged. Devices with their own memory
         hold no others.
+    axis : int
+        Of an output: where its axis of units is in a file. In memory it is the first.
     """
 
     name: str
@@ -74,6 +76,7 @@ class ArraySpec:
     unit_shape: tuple[int, ...]
     dtype: str
     pointers: str = ""
+    axis: int = 0
 
     @property
     def is_input(self) -> bool:
@@ -91,6 +94,11 @@ class ArraySpec:
     def shape(self, load: int) -> tuple[int, ...]:
         """Return the shape of the array of a job of `load` units."""
         return self.unit_shape if self.is_whole else (load, *self.unit_shape)
+
+    def file_shape(self, load: int) -> tuple[int, ...]:
+        """Return the shape of a new file with the array of a job of `load` units."""
+        first, *rest = self.shape(load)
+        return (*rest[: self.axis], first, *rest[self.axis :])
 
 
 @dataclass(frozen=True)

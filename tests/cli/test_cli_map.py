@@ -83,6 +83,21 @@ def test_a_daemon_takes_the_code_as_it_is_and_says_which_block_failed(shell: Cal
     assert 'raise ValueError("too bright")' in shell("show", ended.err.split()[1]).out
 
 
+@pytest.mark.usefixtures("daemon")
+@pytest.mark.parametrize("name", ["y.npy", "y.zarr", "y.h5:there", "y.tif"])
+def test_a_daemon_divides_along_any_axis(shell: Call, name: str) -> None:
+    np.save("turned.npy", np.moveaxis(X, 0, 1))
+    blur = ("--function", "scipy.ndimage:gaussian_filter", "--arg", "sigma=(0, 1, 2)")
+    words = ("submit", "map", *blur, "--input", "turned.npy", "--axis", "-2", "--overlap", "5")
+    assert shell(*words, "--output", name, "--shape", "6x48x5").code == 0
+    expected = gaussian_filter(np.moveaxis(X, 0, 1), (0, 1, 2))
+    with contextlib.ExitStack() as closers:
+        found = np.asarray(open_array(name, 0, closers)[0:6])
+    assert np.allclose(found, expected, rtol=1e-6)
+    refused = shell(*words)
+    assert (refused.code, "give --output" in refused.error) == (2, True)
+
+
 @pytest.mark.parametrize("name", ["y.zarr", "y.h5:there", "y.tif"])
 def test_run_writes_what_map_writes(shell: Call, name: str) -> None:
     Path("x.npy").unlink()

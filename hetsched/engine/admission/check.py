@@ -704,7 +704,7 @@ def check_outputs(job: ResolvedJob) -> tuple[output_files.OutputClaim, ...]:
     claims: dict[str, output_files.OutputClaim] = {}
     inputs = _file_identities(job)
     for array, target in _output_files(job):
-        shape, dtype = array.shape(job.load), np.dtype(array.dtype).str
+        shape, dtype = array.file_shape(job.load), np.dtype(array.dtype).str
         claim = output_files.check_output(
             target.path, shape, dtype, force=target.force, inputs=inputs
         )
@@ -729,12 +729,13 @@ def create_outputs(job: ResolvedJob, spec: JobSpec, token: str = "") -> None:
     for array, target in _output_files(job):
         job.outputs[array.name] = output_files.create_output(
             target.path,
-            array.shape(job.load),
+            array.file_shape(job.load),
             np.dtype(array.dtype).str,
             force=target.force,
             inputs=inputs,
             token=token and f"{token}-{array.name}",
             identity=job.parts_identity,
+            axis=array.axis,
         )
     job.finished = output_files.common([output.finished for output in job.outputs.values()])
     if job.finished == ((0, job.load),):  # a unit remains: a plan without any is none
