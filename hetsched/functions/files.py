@@ -21,9 +21,9 @@ from hetsched.errors import (
     HetschedError,
     IOFailure,
 )
-from hetsched.paths import FORMAT_NAMES, FORMATS, HDF5, RAW, ZARR, split_path
+from hetsched.paths import FORMAT_NAMES, FORMATS, ZARR, split_path
 from hetsched.store import formats
-from hetsched.store.output_files import allocate, check_room, open_folder
+from hetsched.store.output_files import PreparedOutput, allocate, check_room, open_folder
 from hetsched.store.stored import Target, reason_of
 
 NO_PLACE = (errno.ENOENT, errno.EACCES, errno.ENOTDIR)
@@ -44,8 +44,7 @@ class OutputFile:
         """`force`: replace an existing one. Raises CantCreate, DataError, Unavailable."""
         self._force = force
         place = split_path(path)
-        self.path, self._suffix, dataset = Path(place.file), place.suffix, place.part
-        self._dataset = dataset or "data"
+        self._place, self.path, self._suffix = place, Path(place.file), place.suffix
         if self._suffix not in FORMATS:
             raise DataError(f"{self.path}: its name must end with {FORMAT_NAMES}")
         formats.check_new(place)
@@ -130,31 +129,12 @@ class OutputFile:
             chunks = (*shape[:axis], granule, *shape[axis + 1 :])
             array = zarr.create_array(str(self.hidden), shape=shape, dtype=dtype, chunks=chunks)
             return Target(array, axis)
-        offset = self._described(shape, dtype)
         # Writing to a map of a file without all its space is a SIGBUS when the disk is full.
-        with open(self.hidden, "r+b") as file:
-            allocate(str(self.path), file.fileno(), os.fstat(file.fileno()).st_size)
+        with open(self.hidden, "x+b") as file:
+            offset = formats.begin(self._place, file.fileno(), shape, dtype.str)
+            nbytes = offset + math.prod(shape) * dtype.itemsize
+            allocate(str(self.path), file.fileno(), max(nbytes, os.fstat(file.fileno()).st_size))
         return self._mapped(shape, dtype, offset)
-
-    def _described(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-        """Write a file without values, and return where these begin."""
-        if self._suffix in HDF5:
-            h5py = formats.library(self._suffix)
-            layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-            layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-            with h5py.File(self.hidden, "w") as file:
-                created = file.create_dataset(self._dataset, shape, dtype, dcpl=layout)
-                return int(created.id.get_offset() or 0)
-        array: np.memmap[Any, Any]
-        if self._suffix == ".npy":
-            array = np.lib.format.open_memmap(self.hidden, "w+", dtype, shape)
-        elif self._suffix == RAW:
-            array = np.memmap(self.hidden, dtype, "w+", shape=shape)
-        else:
-            array = formats.library(self._suffix).memmap(
-                self.hidden, shape=shape, dtype=dtype, bigtiff=True, photometric="minisblack"
-            )
-        return int(array.offset)
 
     def _mapped(self, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int) -> np.ndarray:
         if not math.prod(shape):
@@ -167,11 +147,10 @@ class OutputFile:
         """Give the file its name. Raises IOFailure, CantCreate."""
         try:
             self._flush()
-            if self.path.exists() and not self._force:
-                raise CantCreate(f"{self.path} has appeared meanwhile; choose another name")
-            if formats.is_store(self.path):
-                shutil.rmtree(self.path)
-            self.hidden.rename(self.path)
+            hidden, target = (path.absolute() for path in (self.hidden, self.path))
+            inode = hidden.lstat().st_ino
+            output = PreparedOutput(os.fsencode(hidden), os.fsencode(target), self._force, inode)
+            output.publish(sync=False)
         except OSError as error:
             raise self.failure(error) from error
         self.discard()

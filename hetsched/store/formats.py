@@ -28,7 +28,7 @@ from hetsched.paths import FORMAT_NAMES, FORMATS, HDF5, RAW, TIFF, ZARR, ArrayPa
 from hetsched.store import input_files
 from hetsched.store.input_files import ArrayLayout
 from hetsched.store.reader_process import read_apart, serve
-from hetsched.store.stored import Stored, reason_of
+from hetsched.store.stored import Stored, checked_axis, reason_of
 from hetsched.units import quoted
 
 LIBRARIES = {ZARR: "zarr", **dict.fromkeys(HDF5, "h5py"), **dict.fromkeys(TIFF, "tifffile")}
@@ -211,7 +211,7 @@ def _open_raw(place: ArrayPath, axis: int, closers: contextlib.ExitStack) -> Arr
 
 def _open_zarr(place: ArrayPath, axis: int, closers: contextlib.ExitStack) -> Stored:
     array = library(ZARR).open_array(place.file, mode="r")
-    return Stored(array, _checked_axis(axis, array.ndim, place), name=place.file)
+    return Stored(array, checked_axis(axis, array, place.file), name=place.file)
 
 
 def _open_hdf5(place: ArrayPath, axis: int, closers: contextlib.ExitStack) -> ArrayLayout | Stored:
@@ -235,7 +235,7 @@ def _open_hdf5(place: ArrayPath, axis: int, closers: contextlib.ExitStack) -> Ar
     )
     if is_plain and (offset := array.id.get_offset()) is not None:
         return ArrayLayout(array.shape, array.dtype.str, offset=offset)
-    return Stored(array, _checked_axis(axis, array.ndim, place), _hdf5, place.file)
+    return Stored(array, checked_axis(axis, array, place.file), _hdf5, place.file)
 
 
 def _open_tiff(
@@ -264,12 +264,6 @@ class _Pages:
         pages = len(self._series.pages) // self.shape[0]
         found = self._series.pages[first * pages : end * pages]
         return np.stack([page.asarray() for page in found]).reshape(-1, *self.shape[1:])
-
-
-def _checked_axis(axis: int, ndim: int, place: ArrayPath) -> int:
-    if not -ndim <= axis < ndim:
-        raise DataError(f"{place.file} has {ndim} axes: it has no axis {axis}")
-    return axis % ndim
 
 
 _OPENERS: dict[str, Callable[[ArrayPath, int, contextlib.ExitStack], Any]] = {
