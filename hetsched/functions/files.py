@@ -133,7 +133,7 @@ class OutputFile:
         with open(self.hidden, "x+b") as file:
             offset = formats.begin(self._place, file.fileno(), shape, dtype.str)
             nbytes = offset + math.prod(shape) * dtype.itemsize
-            allocate(str(self.path), file.fileno(), max(nbytes, os.fstat(file.fileno()).st_size))
+            allocate(str(self.path), file.fileno(), nbytes)
         return self._mapped(shape, dtype, offset)
 
     def _mapped(self, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int) -> np.ndarray:

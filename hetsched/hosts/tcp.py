@@ -84,8 +84,10 @@ class Link:
         # Results go to their place once they are whole: the job may end meanwhile, or the host.
         results = message.results if isinstance(message, channel.Done | Results) else ()
         self._arriving = {x.name: x if x.path else np.empty(x.shape, x.dtype) for x in results}
-        sent = [rows for rows in self._arriving.values() if isinstance(rows, np.ndarray)]
-        return [bytes_of(array) for array in sent]
+        return [bytes_of(array) for array in self._sent()]
+
+    def _sent(self) -> list[np.ndarray]:
+        return [rows for rows in self._arriving.values() if isinstance(rows, np.ndarray)]
 
     def take(self, message: Any) -> None:
         grid = self._hosts.grid
@@ -101,11 +103,7 @@ class Link:
                 failure.add_note(f"on {self.name}{units}")
                 self._hosts.put(Failed(self.name, Share(epoch, first, count), failure))
             case _ if grid is not None:
-                grid.take(
-                    self,
-                    message,
-                    [a for a in self._arriving.values() if isinstance(a, np.ndarray)],
-                )
+                grid.take(self, message, self._sent())
 
     def give_up(self, reason: str) -> None:
         """Count the host as lost."""

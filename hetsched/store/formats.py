@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -31,6 +31,7 @@ from hetsched.store.reader_process import read_apart, serve
 from hetsched.store.stored import Stored, checked_axis, reason_of
 from hetsched.units import quoted
 
+T = TypeVar("T")
 LIBRARIES = {ZARR: "zarr", **dict.fromkeys(HDF5, "h5py"), **dict.fromkeys(TIFF, "tifffile")}
 EXTRAS = {"zarr": "zarr", "h5py": "hdf5", "tifffile": "tiff"}
 RECORDS = ("zarr.json", ".zarray", ".zgroup")
@@ -347,15 +348,14 @@ def _read_block(
 ) -> np.ndarray:
     """Read one of `_blocks` of an array that is in a file with its axis of units first."""
     sizes = [part.stop - part.start for part in index]
-    units, before = index[axis], index[:axis]
-    block = np.empty((sizes[axis], *sizes[:axis], *sizes[axis + 1 :]), dtype)
+    block = np.empty((sizes[axis], *_without(sizes, axis)), dtype)
     item = 0  # of the block's first value in a unit, where those of the block lie together
-    for part, extent in zip((*before, *index[axis + 1 :]), _without(shape, axis), strict=True):
+    for part, extent in zip(_without(index, axis), _without(shape, axis), strict=True):
         item = item * extent + part.start
     unit = math.prod(_without(shape, axis))
     # The units of a block lie together, too, if they are the first axis.
     pieces = block if axis else block[np.newaxis]
-    for number, piece in enumerate(pieces, units.start):
+    for number, piece in enumerate(pieces, index[axis].start):
         offset = (number * unit + item) * dtype.itemsize
         raw = piece.reshape(-1).view(np.uint8).data
         while raw:
@@ -366,8 +366,8 @@ def _read_block(
     return np.moveaxis(block, 0, axis)
 
 
-def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    return (*shape[:axis], *shape[axis + 1 :])
+def _without(values: Sequence[T], axis: int) -> tuple[T, ...]:
+    return (*values[:axis], *values[axis + 1 :])
 
 
 def _chunks(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

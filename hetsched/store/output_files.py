@@ -339,7 +339,7 @@ def create_file(
     output = OutputFile(fd, target, hidden, force, mode)
     try:
         output.offset = begin(fd)
-        allocate(path, fd, max(os.fstat(fd).st_size, output.offset + nbytes))
+        allocate(path, fd, output.offset + nbytes)
     except BaseException as error:
         output.discard()
         if isinstance(error, OSError):
@@ -463,7 +463,8 @@ def _open_hidden(target: str) -> tuple[int, str]:
 
 
 def allocate(path: str, fd: int, nbytes: int) -> None:
-    """Allocate `nbytes` for the file. Raises CantCreate if there is no room."""
+    """Allocate `nbytes`, or what it has if that is more. Raises CantCreate if there is no room."""
+    nbytes = max(nbytes, os.fstat(fd).st_size)
     if not nbytes:
         return
     check_room(path, fd, nbytes)  # or it would fill the disk for every process before it failed
