@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from served import CORES, refused, serving
+from served import CORES, refused, serving, until
 
 TINY = {"batch": "1x8x8"}
 SUBMIT = ("submit", "fft", "--batch", "1x8x8")
@@ -43,3 +43,21 @@ def test_one_client_leaves_others_room_in_the_shared_memory() -> None:
         assert len(kept) == 8
 
         assert daemon.call(*SUBMIT, start_new_session=True).code == 0
+
+
+def test_results_are_kept_until_others_need_the_room_but_never_taken_from_who_has_them() -> None:
+    large, config = {"batch": "16x256x256"}, CORES + '[arena]\nlimit = "32MiB"\n'
+    with serving(config) as daemon, daemon.client() as client:
+        with daemon.client() as submitter:
+            numbers = [submitter.submit("fft", **large).id for _ in range(5)]
+        until(lambda: all(type(client.show(number)).__name__ == "Done" for number in numbers))
+        for number in numbers[:2]:  # the last job needed memory for its input, too
+            with refused(66, "hetsched retry"):
+                client.job(number).result(60)
+        held = [client.job(number).result(60) for number in numbers[2:]]
+        assert all(y.any() for y in held)
+        with refused(75, "are in use"):
+            client.submit("fft", **large).result(60)
+        del held[0]
+        assert client.submit("fft", **large).result(60).any()
+        assert all(y.any() for y in held)
