@@ -25,6 +25,8 @@ the same from which a step may lie between two sizes."""
 MAX_LAST_RATIO = 1.5
 """The slope beyond the largest size is taken from a size smaller by this factor, since noise
 determines the slope between neighbours."""
+LARGE_SIZES = 0.1
+"""Sizes of at least this part of the largest show what a call costs there."""
 MIN_CALL_FRACTION = 0.01
 """A call that costs less than this part of a chunk doesn't matter: dearer ones, as of a matrix
 product that packs its right side in each, make chunks longer."""
@@ -49,15 +51,24 @@ class PhaseCurve(FittedCurve):
         return self._windows
 
     def call_seconds(self) -> float:
-        """Return the line's gap; 0 if it may be noise, doesn't matter, or isn't known."""
-        line, evidence = self._fitted().line, self._windows.evidence
-        smallest, largest = float(evidence.units[0]), float(evidence.units[-1])
+        """Return the line's gap; 0 if it may be noise, doesn't matter, or isn't known.
+
+        Where no line fits all sizes, that through the larger ones: a product of a few rows may
+        be computed in another way.
+        """
+        line, (_, units, _, seconds, counts, noise) = self._fitted().line, self._windows.evidence
+        largest = float(units[-1])
+        if line is None:
+            large = units >= LARGE_SIZES * largest
+            units = units[large]
+            line = fitted_line(units, seconds[large], counts[large])
+        smallest = float(units[0])
         runs = self._windows.runs(largest / 2)
-        if not runs or line is None:
+        if not runs or smallest > largest / 2:
             return 0.0
         gap: float = line[0]
         # The gap is as uncertain as the times of the smallest chunks.
-        noise = max(evidence.noise, MIN_NOISE) * math.sqrt(MEDIAN_VARIANCE / runs)
+        noise = max(noise, MIN_NOISE) * math.sqrt(MEDIAN_VARIANCE / runs)
         least = max(
             CERTAIN_ERRORS * noise * (gap + line[1] * smallest),
             MIN_CALL_FRACTION * (gap + line[1] * largest),

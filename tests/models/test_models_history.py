@@ -112,6 +112,12 @@ def test_chunks_of_different_sizes_show_what_a_call_costs(call: float) -> None:
     )
 
 
+def test_few_units_computed_in_another_way_do_not_hide_what_a_call_costs() -> None:
+    few = core_run((1, 1, 2, 2, 3, 3), 5.0)
+    many = [core_run((size,) * 6, 78.0) for size in (11, 22, 35, 64)]
+    assert call_seconds(few, *many) == pytest.approx(0.078, rel=0.01)
+
+
 def test_chunks_of_one_size_show_no_cost_of_calls_nor_does_one_that_is_tiny() -> None:
     assert call_seconds(core_run((36,) * 80, 50.0)) == 0.0
     assert call_seconds(core_run((36,) * 8, 0.3), core_run((9,) * 8, 0.3)) == 0.0
