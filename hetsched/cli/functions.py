@@ -128,8 +128,8 @@ def _run_map(
 
 def _run_reduce(given: dict[str, Any], json: Json = False, config: ConfigName = None) -> None:
     function, inputs, arguments = _common(given)
+    from hetsched.functions.identity import find_function
     from hetsched.functions.map import reduce
-    from hetsched.functions.named import find_function
 
     if "combine" not in given:
         raise UsageError("--combine: which function of two results? E.g. numpy:add")
@@ -153,7 +153,8 @@ def _called(
 
     Return the result, and what became of the call (see `hetsched.profile`) as JSON and as text.
     """
-    from hetsched.functions.named import find_function, function_error
+    from hetsched.functions.identity import find_function
+    from hetsched.functions.named import function_error
     from hetsched.functions.profile import SPLIT, calls
 
     if config is not None:

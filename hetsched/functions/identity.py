@@ -1,14 +1,18 @@
-"""What identifies a function, so that what was measured of another one isn't used for it."""
+"""What identifies a function, so that another one is neither called nor priced in its place."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Mapping
+import importlib
+import sys
+from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import Any
 
-from hetsched.functions.twins import twins_of
+from hetsched.errors import DataError, UsageError, text_of
+from hetsched.functions.twins import twins_of, undecorated
+from hetsched.units import quoted
 
 MAX_DEPTH = 8
 """Of functions within functions that are looked at. Arbitrary."""
@@ -41,6 +45,53 @@ def function_name(f: Any) -> str:
         f = type(f)
         qualname = f.__qualname__
     return f"{getattr(f, '__module__', None) or 'builtins'}:{qualname}"[:200]
+
+
+def find_function(name: str, folder: str = "", is_edited: bool = False) -> Callable[..., Any]:
+    """Import ``module:qualname``, from sys.path or `folder`.
+
+    `is_edited`: load the module anew, and from `folder` first.
+
+    Raises
+    ------
+    UsageError
+    """
+    module, _, qualname = name.partition(":")
+    if not module or not qualname:
+        raise UsageError(f"{quoted(name)} should be module:function, e.g. scipy.ndimage:sobel")
+    if folder and (is_edited or folder not in sys.path):
+        sys.path.insert(0 if is_edited else len(sys.path), folder)
+    try:
+        found: Any = importlib.import_module(module)
+        if is_edited:
+            found = importlib.reload(found)
+        for part in qualname.split("."):
+            found = getattr(found, part)
+    except (Exception, SystemExit) as error:  # importing a module may raise anything
+        reason = f"{type(error).__name__}: {text_of(error)}"
+        raise UsageError(f"function {quoted(name)} can't be loaded: {reason:.300}") from error
+    finally:
+        if folder and is_edited:
+            sys.path.remove(folder)
+    if not callable(found):
+        raise UsageError(f"{quoted(name)} is of class {type(found).__name__}, no function")
+    return found  # type: ignore[no-any-return]
+
+
+def current_function(
+    name: str, code: str, keywords: Mapping[str, Any], folder: str = ""
+) -> Callable[..., Any]:
+    """Find the function whose identity is `code`: its module may have been edited since loaded.
+
+    Raises UsageError, DataError.
+    """
+    for is_edited in (False, True):
+        function: Callable[..., Any] = undecorated(find_function(name, folder, is_edited))
+        if identity(function, keywords) == code:
+            return function
+    raise DataError(
+        f"{name} is another function here than where it was called; check which module is imported"
+    )
 
 
 def _add(state: Any, f: Any, depth: int) -> None:

@@ -7,20 +7,17 @@ files themselves, so that every format, axis and overlap of `map` will do.
 from __future__ import annotations
 
 import contextlib
-import importlib
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from hetsched.errors import DataError, HetschedError, UsageError, text_of
+from hetsched.errors import DataError, HetschedError
 from hetsched.functions.call import Call
-from hetsched.functions.identity import identity
+from hetsched.functions.identity import current_function, find_function, identity
 from hetsched.functions.map import make_call, named_dtype
 from hetsched.memory import MemoryDemand
 from hetsched.plug_in_errors import plug_in_error
-from hetsched.units import quoted
 from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant, Workload
 from hetsched.workload.protocol import array_bytes
 
@@ -34,7 +31,7 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     folder: str
     """Where its module may be, besides sys.path."""
     code: str
-    """Hash of the function."""
+    """Identity of the function."""
     load: int
     results: tuple[tuple[tuple[int, ...], str], ...]
     """Shape and dtype of a unit of each."""
@@ -44,30 +41,6 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     mode: str = "reflect"
     broadcast: tuple[int, ...] = ()
     dtype: str | None = None
-
-
-def find_function(name: str, folder: str = "") -> Callable[..., Any]:
-    """Import ``module:qualname``, from sys.path or `folder`.
-
-    Raises
-    ------
-    UsageError
-    """
-    module, _, qualname = name.partition(":")
-    if not module or not qualname:
-        raise UsageError(f"{quoted(name)} should be module:function, e.g. scipy.ndimage:sobel")
-    if folder and folder not in sys.path:
-        sys.path.append(folder)
-    try:
-        found: Any = importlib.import_module(module)
-        for part in qualname.split("."):
-            found = getattr(found, part)
-    except (Exception, SystemExit) as error:  # importing a module may raise anything
-        reason = f"{type(error).__name__}: {text_of(error)}"
-        raise UsageError(f"function {quoted(name)} can't be loaded: {reason:.300}") from error
-    if not callable(found):
-        raise UsageError(f"{quoted(name)} is of class {type(found).__name__}, no function")
-    return found  # type: ignore[no-any-return]
 
 
 def function_error(name: str, error: BaseException) -> HetschedError:
@@ -102,16 +75,12 @@ def mapped(
             function=name,
             inputs=tuple(inputs),
             folder=folder,
-            code=_code(function, arguments),
+            code=identity(call.f, arguments),
             load=call.load,
             results=tuple((layout.shape, layout.dtype) for layout in layouts),
             arguments=arguments,
             **{**options, "axis": call.axis},
         )
-
-
-def _code(function: Callable[..., Any], arguments: dict[str, Any]) -> str:
-    return identity(function, arguments).rpartition(" ")[2]
 
 
 def _call(
@@ -180,7 +149,7 @@ class _Blocks:
     def __init__(self, p: Mapped) -> None:
         names = ("axis", "overlap", "mode", "broadcast", "dtype")
         options = {name: getattr(p, name) for name in names}
-        function = _current(p)
+        function = current_function(p.function, p.code, p.arguments, p.folder)
         self._name = p.function
         self._files = contextlib.ExitStack()
         self._call = _call(function, p.inputs, p.arguments, self._files, **options)
@@ -200,21 +169,3 @@ class _Blocks:
                 call.failure = None
                 call.fail(error, start, end)
                 raise function_error(self._name, error) from error
-
-
-def _current(p: Mapped) -> Callable[..., Any]:
-    """Return the function that was submitted: its module may have been edited since loaded."""
-    function = find_function(p.function, p.folder)
-    if _code(function, p.arguments) != p.code:
-        sys.path.insert(0, p.folder)  # another folder may have a module of the same name
-        try:
-            importlib.reload(sys.modules[p.function.partition(":")[0]])
-        finally:
-            sys.path.remove(p.folder)
-        function = find_function(p.function, p.folder)
-        if _code(function, p.arguments) != p.code:
-            raise DataError(
-                f"{p.function} is another function for the daemon than where it was submitted;"
-                " check which module the daemon imports"
-            )
-    return function

@@ -6,18 +6,16 @@ A function travels as ``module:qualname``, its keywords as text. Neither is pick
 from __future__ import annotations
 
 import ast
-import importlib
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from hetsched.errors import HetschedError, JobFailed, UsageError, text_of
+from hetsched.errors import HetschedError, JobFailed, UsageError
 from hetsched.functions.call import Call
-from hetsched.functions.identity import function_name, identity
+from hetsched.functions.identity import current_function, find_function, function_name
 from hetsched.functions.session import session
 from hetsched.functions.twins import undecorated
 from hetsched.functions.workload import CALL, Function, FunctionParams
@@ -51,7 +49,11 @@ def reason_against(call: Call) -> str:
     name = function_name(call.f)
     if name.startswith("__main__:"):
         return "it is defined in __main__, which they can't import"
-    if _imported(name) is not call.f:
+    try:
+        found = undecorated(find_function(name))
+    except UsageError:  # as of a closure
+        found = None
+    if found is not call.f:
         return f"they can't import it as {name}"
     if not call.is_in_memory or call.reduction is not None:
         return "reductions and arrays in files and stores stay here"
@@ -69,15 +71,6 @@ def _is_plain(value: Any, depth: int = 5) -> bool:
         value = [*value.keys(), *value.values()]
     is_list = type(value) in (list, tuple) and depth > 0
     return is_list and all(_is_plain(item, depth - 1) for item in value)
-
-
-def _imported(name: str) -> Any:
-    """Return what ``module:qualname`` is in this process; None: nothing, as of a closure."""
-    module, _, qualname = name.partition(":")
-    found: Any = sys.modules.get(module)
-    for part in qualname.split("."):
-        found = getattr(found, part, None)
-    return undecorated(found)
 
 
 class ProcessFunction(Function):
@@ -155,7 +148,7 @@ class _ProcessKernel:
     def __init__(self, p: ProcessParams) -> None:
         session.stay_on_this_core()  # the others are those of other processes
         keywords = ast.literal_eval(p.keywords)
-        f = _current(p.function, keywords)
+        f = current_function(p.function.partition(" ")[0], p.function, keywords)
         self._counts = len(p.split), len(p.whole), len(p.outputs)
         self._call = Call(f, keywords, p.positions, [], [], p.axis, p.overlap, p.mode)
         self._call.dtype = None if p.dtype is None else np.dtype(p.dtype)
@@ -180,23 +173,3 @@ class _ProcessKernel:
         finally:
             call.failure = None
             call.split, call.whole, call.outputs = [], [], []
-
-
-def _current(function: str, keywords: Mapping[str, Any]) -> Any:
-    """Return the function that the caller has. Raises UsageError."""
-    name = function.partition(" ")[0]
-    module = name.partition(":")[0]
-    try:
-        loaded = sys.modules.get(module)
-        if loaded is None:
-            importlib.import_module(module)
-        found = _imported(name)
-        if identity(found, keywords) != function and loaded is not None:
-            importlib.reload(loaded)  # it has been edited meanwhile
-            found = _imported(name)
-        if identity(found, keywords) == function:
-            return found
-    except (Exception, SystemExit) as error:  # of a module that is imported
-        reason = f"{type(error).__name__}: {text_of(error):.300}"
-        raise UsageError(f"{name} can't be imported: {reason}") from error
-    raise UsageError(f"{name} is another function when it is imported")

@@ -23,9 +23,8 @@ from hetsched.cluster.coordinator import LINK, Coordinator, HostModels, Outcome
 from hetsched.cluster.stencil import SAVE_EVERY, StencilCoordinator, StencilOutcome
 from hetsched.functions.call import Call
 from hetsched.functions.files import OutputFile, is_path
-from hetsched.functions.identity import function_name
+from hetsched.functions.identity import find_function, function_name
 from hetsched.functions.map import make_call, make_outputs, named_dtype
-from hetsched.functions.named import find_function
 from hetsched.functions.outputs import Outputs
 from hetsched.functions.twins import undecorated
 from hetsched.functions.workload import Layout as UnitLayout

@@ -29,8 +29,9 @@ import numpy as np
 import hetsched
 from hetsched import errors
 from hetsched.cluster import orders
+from hetsched.functions.identity import find_function
 from hetsched.functions.map import make_call, named_dtype, run_call
-from hetsched.functions.named import find_function, function_error
+from hetsched.functions.named import function_error
 from hetsched.hosts import channel
 from hetsched.hosts.channel import (
     HANDSHAKE,
