@@ -17,7 +17,7 @@ import numpy as np
 from hetsched.models.curves import Floats, Segments, linear_times
 from hetsched.models.fits import fitted_line, pool_except_dips, rising
 from hetsched.models.functions import Fit, FittedCurve, Polyline, line_fit
-from hetsched.models.windows import CERTAIN_ERRORS, MEDIAN_VARIANCE, MIN_NOISE, Windows
+from hetsched.models.windows import CERTAIN_ERRORS, MEDIAN_VARIANCE, MIN_NOISE, Evidence, Windows
 
 MAX_MISFIT = 0.05
 """Relative distance of a size from the line beyond which the line doesn't fit, unless it is noise;
@@ -25,8 +25,6 @@ the same from which a step may lie between two sizes."""
 MAX_LAST_RATIO = 1.5
 """The slope beyond the largest size is taken from a size smaller by this factor, since noise
 determines the slope between neighbours."""
-LARGE_SIZES = 0.1
-"""Sizes of at least this part of the largest show what a call costs there."""
 MIN_CALL_FRACTION = 0.01
 """A call that costs less than this part of a chunk doesn't matter: dearer ones, as of a matrix
 product that packs its right side in each, make chunks longer."""
@@ -51,27 +49,21 @@ class PhaseCurve(FittedCurve):
         return self._windows
 
     def call_seconds(self) -> float:
-        """Return the line's gap; 0 if it may be noise, doesn't matter, or isn't known.
+        """Return the gap of the line through most sizes; 0 if it may be noise or doesn't matter.
 
-        Where no line fits all sizes, that through the larger ones: a product of a few rows may
-        be computed in another way.
+        It needn't fit all: a product of one row may be computed in another way.
         """
-        line, (_, units, _, seconds, counts, noise) = self._fitted().line, self._windows.evidence
-        largest = float(units[-1])
-        if line is None:
-            large = units >= LARGE_SIZES * largest
-            units = units[large]
-            line = fitted_line(units, seconds[large], counts[large])
-        smallest = float(units[0])
+        evidence = self._windows.evidence
+        (gap, slope), misfits = _line(evidence)
+        smallest, largest = float(evidence.units[0]), float(evidence.units[-1])
         runs = self._windows.runs(largest / 2)
-        if not runs or smallest > largest / 2:
+        if not runs:
             return 0.0
-        gap: float = line[0]
         # The gap is as uncertain as the times of the smallest chunks.
-        noise = max(noise, MIN_NOISE) * math.sqrt(MEDIAN_VARIANCE / runs)
+        noise = max(evidence.noise, MIN_NOISE) * math.sqrt(MEDIAN_VARIANCE / runs)
         least = max(
-            CERTAIN_ERRORS * noise * (gap + line[1] * smallest),
-            MIN_CALL_FRACTION * (gap + line[1] * largest),
+            CERTAIN_ERRORS * max(noise, float(np.median(misfits))) * (gap + slope * smallest),
+            MIN_CALL_FRACTION * (gap + slope * largest),
         )
         return gap if gap > least else 0.0
 
@@ -94,11 +86,10 @@ class PhaseCurve(FittedCurve):
         return Polyline(sorted({**dict(self._fitted().points.tolist()), **seconds}.items()))
 
     def _refit(self) -> Fit:
-        _, units, medians, seconds, counts, noise = self._windows.evidence
-        line = fitted_line(units, seconds, counts)
+        _, units, _, seconds, counts, noise = self._windows.evidence
+        line, misfits = _line(self._windows.evidence)
         # A step stays known for as long as any size contradicts the line, however old.
         errors = max(noise, MIN_NOISE) / np.sqrt(counts)
-        misfits = np.abs(np.log(medians / (line[0] + line[1] * units)))
         if (misfits <= np.maximum(MAX_MISFIT, CERTAIN_ERRORS * errors)).all():
             return line_fit(np.column_stack((units, seconds)), line)
         seconds = pool_except_dips(self._windows.knots())
@@ -106,6 +97,12 @@ class PhaseCurve(FittedCurve):
         if (np.diff(seconds) <= 0).any():
             plain = _pieces(units, rising(seconds, counts), sum(line))
         return Fit(np.column_stack((units, seconds)), curve, plain)
+
+
+def _line(evidence: Evidence) -> tuple[tuple[float, float], Floats]:
+    """Return the line through most sizes, and how far each lies off it: (n,), logarithms."""
+    line = fitted_line(evidence.units, evidence.seconds, evidence.counts)
+    return line, np.abs(np.log(evidence.medians / (line[0] + line[1] * evidence.units)))
 
 
 def _pieces(units: Floats, seconds: Floats, first_seconds: float) -> Segments:

@@ -112,10 +112,19 @@ def test_chunks_of_different_sizes_show_what_a_call_costs(call: float) -> None:
     )
 
 
-def test_few_units_computed_in_another_way_do_not_hide_what_a_call_costs() -> None:
-    few = core_run((1, 1, 2, 2, 3, 3), 5.0)
-    many = [core_run((size,) * 6, 78.0) for size in (11, 22, 35, 64)]
-    assert call_seconds(few, *many) == pytest.approx(0.078, rel=0.01)
+def test_one_unit_computed_in_another_way_does_not_hide_what_a_call_costs() -> None:
+    one = core_run((1, 1, 1), 5.0)
+    more = [core_run((size,) * 6, 78.0) for size in (2, 11, 22, 35, 64) for _ in range(2)]
+    assert call_seconds(one, *more) == pytest.approx(0.078, rel=0.01)
+
+
+def test_irregular_units_show_no_cost_of_calls() -> None:
+    times = (1.0, 1.9, 0.6, 1.4, 0.8, 2.0)
+    runs = [
+        core_run((size,) * 3, 1.0, t)
+        for size, t in zip((5, 9, 20, 40, 63, 80), times, strict=True)
+    ]
+    assert call_seconds(*runs) == 0.0
 
 
 def test_chunks_of_one_size_show_no_cost_of_calls_nor_does_one_that_is_tiny() -> None:
