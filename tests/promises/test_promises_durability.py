@@ -298,9 +298,9 @@ def test_a_job_that_was_running_in_three_crashes_fails(mortal: Daemon, gate: Gat
 def test_a_job_whose_planning_crashed_three_daemons_fails(mortal: Daemon) -> None:
     with mortal.client() as client:
         job = client.submit("toys:Deadly", units=1, hold=True)
-        with contextlib.suppress(Exception), mortal.client(reconnect=0) as other:
-            other.release(job.id)  # the daemon may crash before it answers
         for _ in range(9):  # a crash may come before it is written that the job runs
+            with contextlib.suppress(Exception), mortal.client(reconnect=0) as other:
+                other.release(job.id)  # the daemon may crash before it answers, or writes it
             until(lambda: job.done() or mortal.process.poll() is not None)
             if job.done():
                 break
