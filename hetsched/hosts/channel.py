@@ -298,7 +298,7 @@ class Channel:
         beat = self._patience / BEATS
         while True:
             now = time.monotonic()
-            if now - said > beat and not self._out:
+            if now - said >= beat and not self._out:
                 self.send(Beat())
             wrote = self._write()
             if wrote:
@@ -313,11 +313,14 @@ class Channel:
                     into = next(incoming)
             if read:
                 heard = now
-            elif now - heard > self._patience:
+            elif now - heard >= self._patience:
                 raise EOFError(f"no sign of life for {self._patience:g} s")
             elif not wrote:
                 poll.register(self._socket, select.POLLIN | (select.POLLOUT if self._out else 0))
-                poll.poll(beat * 250)
+                due = heard + self._patience
+                if not self._out:  # else what waits there comes before a beat
+                    due = min(due, said + beat)
+                poll.poll(max(due - now, 0.0) * 1000)
                 with contextlib.suppress(BlockingIOError):
                     self._woken.recv(4096)
 
