@@ -36,6 +36,7 @@ class JacobiKernels:
         self._rows_per_call = rows_per_call
         self._granule = Jacobi().granule(p)
         self._weights: RowCache[Any] = RowCache()
+        self._unchecked: set[int] = set()  # first rows of parts of A without a product so far
 
     def begin(
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
@@ -68,12 +69,20 @@ class JacobiKernels:
         self.product(inputs["A"], inputs["gathered"], r)
         self._xp.subtract(inputs["b"], r, out=r)
         GranuleSums(self._xp, partials["rr"], self._granule).add_dot(rows.first, r, r)
+        if rows.first in self._unchecked:
+            self._unchecked.remove(rows.first)
+            self._check_finite(rows, inputs["A"], inputs["b"], r)
 
     def start(
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
     ) -> None:
-        self.residual(rows, inputs, outputs, values, partials)
-        self._check_finite(rows, inputs["A"], inputs["b"], outputs["residual"])
+        self._unchecked.add(rows.first)
+        if self._p.x0:
+            self.residual(rows, inputs, outputs, values, partials)
+            return
+        r = outputs["residual"]  # without a product, which takes as long as an iteration
+        r[...] = inputs["b"]
+        GranuleSums(self._xp, partials["rr"], self._granule).add_dot(rows.first, r, r)
 
     def result(
         self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
@@ -115,7 +124,8 @@ class JacobiKernels:
         if len(columns):
             column = int(columns[0])
             raise DataError(f"A[{row}, {column}] is {float(line[column])}; A must be finite")
-        raise DataError(f"row {row}: x0 isn't finite, or A x0 overflows")
+        x = "x0" if self._p.x0 else "x"
+        raise DataError(f"row {row}: {x} isn't finite, or A {x} overflows")
 
     # ---- of A
 
