@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.gpu.common import Report, SmallMemory, Span, device_info, mapped, open_runtime
 from benchmarks.gpu_check import ROOT
 from hetsched.device import DeviceInfo
-from hetsched.devices.accelerator.piece_sizes import piece_overhead
+from hetsched.devices.accelerator.rows import piece_overhead
 from hetsched.devices.accelerator.runtime import Copy, Runtime
 
 sys.path.insert(0, str(ROOT / "tests"))

@@ -25,7 +25,7 @@ from hetsched.device_process import epochs
 from hetsched.device_process.epochs import IterativeRun
 from hetsched.devices.accelerator.device import Accelerator
 from hetsched.devices.accelerator.iterating import AcceleratorStages
-from hetsched.devices.accelerator.piece_sizes import piece_overhead, piece_sizes, spare_rows
+from hetsched.devices.accelerator.rows import piece_overhead, piece_sizes, spare_rows
 from hetsched.devices.cpu.device import CpuDevice
 from hetsched.errors import DataError
 from hetsched.iterations.serial import run

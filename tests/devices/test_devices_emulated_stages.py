@@ -9,7 +9,7 @@ from device_bench import LINKED, info_of
 from diffusing_workload import Diffusion, DiffusionParams
 
 from hetsched.config import Cost, DeviceConfig
-from hetsched.devices.accelerator.piece_sizes import piece_overhead
+from hetsched.devices.accelerator.rows import piece_overhead
 from hetsched.devices.base import DeviceJob, IteratingDevice, IterativeJob, StageExecutor
 from hetsched.devices.emulated.device import open_device
 from hetsched.iterations.home import Home, Part, state_shape

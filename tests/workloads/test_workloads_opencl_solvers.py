@@ -16,7 +16,7 @@ from opencl_toys import open_on_host_memory, open_runtime, processor
 
 from hetsched.device import DeviceInfo
 from hetsched.devices.accelerator.device import Accelerator
-from hetsched.devices.accelerator.piece_sizes import piece_overhead
+from hetsched.devices.accelerator.rows import piece_overhead
 from hetsched.devices.base import Device
 from hetsched.devices.cpu.device import CpuDevice
 from hetsched.iterations.serial import run

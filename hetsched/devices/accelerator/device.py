@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
-from hetsched.devices.accelerator.iterating import AcceleratorStages, StageQueues
+from hetsched.devices.accelerator.iterating import AcceleratorStages
 from hetsched.devices.accelerator.pinned import SLICE_BYTES, Pins, default_quota
 from hetsched.devices.accelerator.preparation import JobPreparer, LoadedJob, Route
 from hetsched.devices.accelerator.runtime import (
@@ -118,7 +118,7 @@ class Accelerator:
         self.release_memory()
         memory = job.job.memory or self.usable_memory()
         with self._guard():
-            queues = StageQueues(self._h2d, self._compute, self._d2h)
+            queues = self._h2d, self._compute, self._d2h
             return AcceleratorStages(job, self._runtime, queues, self._pins, memory, self._guard)
 
     def usable_memory(self) -> int:

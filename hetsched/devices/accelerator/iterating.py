@@ -13,8 +13,9 @@ copies that can run meanwhile are issued before each kernel.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,16 +23,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hetsched.devices.accelerator.piece_sizes import (
+from hetsched.devices.accelerator.pinned import Pins
+from hetsched.devices.accelerator.preparation import SharedWorkArea
+from hetsched.devices.accelerator.rows import (
     SPARE_FRACTION,
-    PieceSizes,
+    DeviceArrays,
+    RowPiece,
     piece_overhead,
     piece_sizes,
     spare_rows,
 )
-from hetsched.devices.accelerator.pinned import Pins
-from hetsched.devices.accelerator.preparation import SharedWorkArea
-from hetsched.devices.accelerator.rows import DeviceArrays, RowPiece
 from hetsched.devices.accelerator.runtime import PhaseEvents, Queue, Runtime
 from hetsched.devices.base import DeviceOutOfMemory, IterativeJob, StageSeconds
 from hetsched.devices.kernels import find_variant, make_kernel
@@ -43,12 +44,6 @@ from hetsched.workload import KernelContext, Rows, Stage, StageKernel, Values
 from hetsched.workload.protocol import KernelArrays
 
 Guard = Callable[[], AbstractContextManager[None]]
-
-
-class StageQueues(NamedTuple):
-    copy_in: Queue
-    compute: Queue
-    copy_out: Queue
 
 
 class _StageCall(NamedTuple):
@@ -69,7 +64,8 @@ class _Flight:
 class AcceleratorStages:
     """An executor on an accelerator, of whose memory the job may use `memory` bytes.
 
-    `guard`: a context in which errors of the runtime are translated.
+    `queues`: of copies in, kernels and copies out. `guard`: a context in which errors of the
+    runtime are translated.
     """
 
     has_own_core = False
@@ -79,7 +75,7 @@ class AcceleratorStages:
         self,
         job: IterativeJob,
         runtime: Runtime,
-        queues: StageQueues,
+        queues: Sequence[Queue],
         pins: Pins,
         memory: int,
         guard: Guard,
@@ -89,17 +85,18 @@ class AcceleratorStages:
         self._guard = guard
         self._is_deferring = False
         self._saved = set(saved_names(job.workload, job.job.params))
-        self._queues = queues
+        self._h2d, self._compute, self._d2h = queues
         self._marks = runtime.event(), runtime.event()
         self._flights: deque[_Flight] = deque()
         """Pieces that are copied out, the oldest first."""
-        self._arrays = DeviceArrays(runtime, queues.compute, pins, job)
+        self._arrays = DeviceArrays(runtime, self._compute, pins, job)
         self._reductions = {r.name: r for r in job.workload.reductions(job.job.params)}
         self._transfers = RowTransfers(job.workload, job.job.params)
         self._rows = Rows(0, 0, job.load)
-        self._sizes: PieceSizes | None = None
+        self._pieces: list[tuple[RowPiece, Rows]] = []
+        """All own rows, and the memory that they are in, or pass through in turn."""
         self._held: RowPiece | None = None
-        self._slots: list[RowPiece] = []
+        """The first piece, if its rows stay."""
         self._has_new_rows = False
         self._missing: list[tuple[int, int]] = []
         """Parts of the held rows that are in the home arrays only."""
@@ -116,7 +113,7 @@ class AcceleratorStages:
     def adopt(self, rows: Rows, iteration: int) -> float:
         seconds = 0.0
         if rows != self._rows:
-            if self._held is not None and not self._slots and self._held.can_hold(rows):
+            if self._held and len(self._pieces) == 1 and self._held.can_hold(rows):
                 seconds = self._shift(self._held, rows, iteration)
             else:
                 seconds = self.write_back(iteration)
@@ -133,7 +130,8 @@ class AcceleratorStages:
         partials: Mapping[str, Any],
     ) -> StageSeconds:
         with self._guard():
-            sizes = self._sizes or self._place()
+            if not self._pieces:
+                self._place()
             if self._has_new_rows:
                 self._load()
             flights = [
@@ -143,7 +141,7 @@ class AcceleratorStages:
                     {name: np.empty_like(values) for name, values in partials.items()},
                     PhaseEvents(self._runtime),
                 )
-                for piece, rows in self._pieces(sizes)
+                for piece, rows in self._pieces
             ]
             seconds = self._run(_StageCall(part, stage, iteration, values), flights)
             for name, target in partials.items():
@@ -164,11 +162,11 @@ class AcceleratorStages:
         self, held: RowPiece, iteration: int, parts: Sequence[tuple[int, int]]
     ) -> float:
         with self._guard():
-            queue, (begin, end) = self._queues.copy_out, self._marks
+            queue, (begin, end) = self._d2h, self._marks
             queue.record(begin)
             state = self._arrays.state
             names = [name for name in self._saved if name in state and not state[name].is_whole]
-            held.store_state(queue, names, iteration, parts)
+            held.store(queue, names, Part.ITERATION, iteration, parts)
             queue.record(end)
             end.wait()
             return end.seconds_after(begin)
@@ -177,7 +175,7 @@ class AcceleratorStages:
 
     def _drop(self) -> None:
         """Free device memory: the home arrays have what comes next."""
-        self._sizes, self._held, self._slots, self._missing = None, None, [], []
+        self._pieces, self._held, self._missing = [], None, []
 
     def _shift(self, held: RowPiece, rows: Rows, iteration: int) -> float:
         """Hold `rows`; copy those that leave, and the new halos of others. Others come later."""
@@ -190,8 +188,7 @@ class AcceleratorStages:
         # Rows of which a copy in was due come with the next ones.
         self._missing = [*_without(new, old), *(_both(part, new) for part in self._missing)]
         held.rows = rows
-        self._has_new_rows = True
-        self._sizes = PieceSizes(rows.count)
+        self._pieces, self._has_new_rows = [(held, rows)], True
         return seconds
 
     def _load(self) -> None:
@@ -199,40 +196,40 @@ class AcceleratorStages:
 
         Of whole arrays those of others are copied before stages that read them, but not its own.
         """
-        queue, own = self._queues.copy_in, self._rows
         if self._held is not None:
-            self._held.load(queue, [part for part in self._missing if part[0] < part[1]])
-        for state in self._arrays.state.values():
-            if state.is_whole:
-                for buffer in range(2 if state.has_two_buffers else 1):
-                    self._arrays.whole[state.name].to_device(queue, buffer, own.first, own.stop)
+            self._held.load(self._h2d, [part for part in self._missing if part[0] < part[1]])
+        for name, whole in self._arrays.whole.items():
+            if name in self._arrays.state:
+                whole.to_device(self._h2d, None, self._rows.first, self._rows.stop)
         self._transfers.forget()
         self._missing, self._has_new_rows = [], False
 
-    def _place(self) -> PieceSizes:
+    def _place(self) -> None:
         """Allocate memory, and load the rows that stay. Raises DeviceOutOfMemory."""
-        arrays, queue = self._arrays, self._queues.copy_in
+        arrays, rows = self._arrays, self._rows
         if not arrays.whole:
-            arrays.load_whole(queue)
+            arrays.load_whole(self._h2d)
         workload, params = self._job.workload, self._job.job.params
-        overhead = piece_overhead(workload, params)
-        granule = workload.granule(params)
-        own = (self._rows.first, self._rows.stop)
-        demand = arrays.demand(self._demand, own)
+        overhead, granule = piece_overhead(workload, params), workload.granule(params)
+        own = (rows.first, rows.stop)
         try:
-            sizes = piece_sizes(self._rows.count, granule, demand, overhead)
+            sizes = piece_sizes(rows.count, granule, arrays.demand(self._demand, own), overhead)
         except DataError as error:
             raise DeviceOutOfMemory(str(error)) from error
+        pieces: list[tuple[RowPiece, Rows]] = []
         if sizes.held:
             before, after = (0, 0) if sizes.slots else self._spare_rows(overhead)
             held = self._after(0, sizes.held)
             within = (held.first - before, held.stop + after)
             self._held = RowPiece(arrays, held, within[1] - within[0], within, before)
+            pieces.append((self._held, held))
             self._missing = [(held.first, held.stop)]
-        rows = self._after(0, sizes.room)
-        self._slots = [RowPiece(arrays, rows, sizes.room, own) for _ in range(sizes.slots)]
-        self._sizes, self._has_new_rows = sizes, True
-        return sizes
+        first = self._after(0, sizes.room)
+        slots = [RowPiece(arrays, first, sizes.room, own) for _ in range(sizes.slots)]
+        starts = range(sizes.held, rows.count, sizes.room) if slots else ()
+        streamed = (self._after(start, sizes.room) for start in starts)
+        self._pieces = [*pieces, *zip(itertools.cycle(slots), streamed)]
+        self._has_new_rows = True
 
     def _spare_rows(self, overhead: int) -> tuple[int, int]:
         most, rows = self._rows.count // SPARE_FRACTION, self._rows
@@ -243,14 +240,6 @@ class AcceleratorStages:
         first = self._rows.first + start
         return Rows(first, min(first + count, self._rows.stop), self._rows.load)
 
-    def _pieces(self, sizes: PieceSizes) -> Iterator[tuple[RowPiece, Rows]]:
-        if self._held is not None:
-            yield self._held, self._held.rows
-        if self._slots:
-            starts = range(sizes.held, self._rows.count, sizes.room)
-            for number, start in enumerate(starts):
-                yield self._slots[number % len(self._slots)], self._after(start, sizes.room)
-
     # ---- a stage
 
     def _run(self, call: _StageCall, flights: list[_Flight]) -> StageSeconds:
@@ -260,10 +249,10 @@ class AcceleratorStages:
         """
         begin, end = self._marks
         try:
-            self._queues.copy_in.record(begin)
+            self._h2d.record(begin)
             self._fetch(call)
             seconds = self._issue(call, deque(flights))
-            self._queues.copy_out.record(end)
+            self._d2h.record(end)
             end.wait()
             while self._flights:
                 seconds += self._land()
@@ -282,7 +271,7 @@ class AcceleratorStages:
             if target is None and self._held is not None:
                 target = self._held.of(copy.array.name)
             if target is not None:
-                target.to_device(self._queues.copy_in, copy.buffer, copy.first, copy.stop)
+                target.to_device(self._h2d, copy.buffer, copy.first, copy.stop)
 
     def _issue(self, call: _StageCall, waiting: deque[_Flight]) -> float:
         """Issue all operations; return the seconds of kernels that have ended."""
@@ -312,7 +301,7 @@ class AcceleratorStages:
         return seconds
 
     def _copy_in(self, call: _StageCall, flight: _Flight, previous: _Flight | None) -> None:
-        queue, piece = self._queues.copy_in, flight.piece
+        queue, piece = self._h2d, flight.piece
         if previous is not None:
             queue.wait(previous.events.out_end)
         if piece is not self._held:
@@ -321,7 +310,7 @@ class AcceleratorStages:
         queue.record(flight.events.in_end)
 
     def _launch(self, call: _StageCall, flight: _Flight) -> None:
-        queue, rows = self._queues.compute, flight.rows
+        queue, rows = self._compute, flight.rows
         own = flight.piece.views(call.stage, call.part, call.iteration)
         inputs, outputs = map(KernelArrays, own)
         kernel = self._kernels[call.stage.name]
@@ -332,7 +321,7 @@ class AcceleratorStages:
         queue.record(flight.events.compute_end)
 
     def _copy_out(self, call: _StageCall, flight: _Flight) -> None:
-        queue = self._queues.copy_out
+        queue = self._d2h
         queue.wait(flight.events.compute_end)
         self._store(call, flight.piece, queue)
         queue.record(flight.events.out_end)

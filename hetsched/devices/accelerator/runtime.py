@@ -17,6 +17,9 @@ import numpy as np
 from hetsched.devices.base import DeviceFault, DeviceOutOfMemory
 from hetsched.errors import HetschedError, JobFailed, Unavailable
 
+ALLOCATION_BYTES = 512
+"""What cudaMalloc, for one, rounds the size of an array up to."""
+
 
 @dataclass(frozen=True)
 class DeviceFacts:

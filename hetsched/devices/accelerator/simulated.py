@@ -21,8 +21,13 @@ from weakref import WeakSet
 import numpy as np
 
 from hetsched.devices.accelerator.engines import Engines, Operation
-from hetsched.devices.accelerator.piece_sizes import ALLOCATION_BYTES
-from hetsched.devices.accelerator.runtime import Copy, DeviceFacts, Fault, Memory
+from hetsched.devices.accelerator.runtime import (
+    ALLOCATION_BYTES,
+    Copy,
+    DeviceFacts,
+    Fault,
+    Memory,
+)
 
 POISON = 0xFF
 """A byte whose repetition is NaN in every floating-point type."""

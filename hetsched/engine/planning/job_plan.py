@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from hetsched import errors
 from hetsched.device import Chunk, DeviceInfo
-from hetsched.devices.accelerator.piece_sizes import piece_overhead
+from hetsched.devices.accelerator.rows import piece_overhead
 from hetsched.engine.admission.resolved_job import ResolvedJob, declared_demand
 from hetsched.engine.planning.planning_state import PlanningState, job_kind
 from hetsched.job import JobSpec
