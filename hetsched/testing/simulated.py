@@ -126,7 +126,7 @@ class StrictRuntime(SimulatedRuntime):
         self.check()
         super().synchronize()
 
-    def classify(self, error: BaseException, opening: bool = False) -> Fault:
+    def classify(self, error: BaseException) -> Fault:
         return error.fault if isinstance(error, StrictError) else super().classify(error)
 
     def check(self) -> None:

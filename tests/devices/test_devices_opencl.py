@@ -14,7 +14,7 @@ from hetsched.devices.accelerator.on_host import lending
 from hetsched.devices.accelerator.runtime import Fault
 from hetsched.devices.base import DeviceFault
 from hetsched.devices.opencl import probe as opencl_probe
-from hetsched.devices.opencl.device import classify
+from hetsched.devices.opencl.device import OpenClRuntime
 from hetsched.devices.opencl.probe import Found, probe
 from hetsched.devices.probe import CorePool
 
@@ -106,32 +106,15 @@ def test_a_table_gets_the_devices_that_can_compute(
     assert list(found.absent.values()) == ([absent] if absent else [])
 
 
-@pytest.mark.parametrize(
-    ("code", "opening", "fault"),
-    [
-        (-4, False, Fault.MEMORY),
-        (-61, False, Fault.MEMORY),
-        (-14, False, Fault.STICKY),
-        (-36, False, Fault.STICKY),
-        (-11, False, Fault.USAGE),
-        (-36, True, Fault.ABSENT),
-    ],
-)
-def test_each_code_has_its_class(code: int, opening: bool, fault: Fault) -> None:
-    error = RuntimeError("from OpenCL")
-    error.code = code  # type: ignore[attr-defined]
-
-    assert classify(error, opening) is fault
-
-
-class LostRuntime:
+class LostRuntime(OpenClRuntime):
     waited = False
+
+    def __init__(self) -> None:
+        pass
 
     def take_back(self, written: Any) -> None:
         self.waited = True
         raise failing(-36)
-
-    classify = staticmethod(classify)
 
 
 def failing(code: int) -> RuntimeError:
@@ -140,11 +123,19 @@ def failing(code: int) -> RuntimeError:
     return error
 
 
+@pytest.mark.parametrize(
+    ("fault", "codes"),
+    [(Fault.MEMORY, (-4, -61)), (Fault.STICKY, (-14, -36)), (Fault.USAGE, (-11,))],
+)
+def test_each_code_has_its_class(fault: Fault, codes: tuple[int, ...]) -> None:
+    assert {LostRuntime().classify(failing(code)) for code in codes} == {fault}
+
+
 def test_on_the_hosts_memory_a_lost_context_is_a_fault_too() -> None:
     def kernel() -> None:
         raise failing(-14)
 
-    lost: Any = LostRuntime()
+    lost = LostRuntime()
     with pytest.raises(DeviceFault, match="ocl0: unusable after a fault: OpenCL says -14"):
         lending("ocl0", lost, kernel)()
     assert lost.waited, "the device may still use memory that the caller frees"

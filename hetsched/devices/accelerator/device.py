@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 
 import msgspec
 import numpy as np
@@ -31,6 +30,7 @@ from hetsched.devices.accelerator.preparation import JobPreparer, LoadedJob, Rou
 from hetsched.devices.accelerator.runtime import (
     Copy,
     Event,
+    Fault,
     PhaseEvents,
     Queue,
     Runtime,
@@ -65,7 +65,7 @@ class Accelerator:
         self._name = info.name
         self._runtime = runtime
         self._fault = ""
-        with translated(info.name, partial(runtime.classify, opening=True)):
+        with translated(info.name, lambda error: Fault.ABSENT):
             facts = runtime.facts
             self._h2d, self._compute, self._d2h = (runtime.queue() for _ in range(3))
             self._clock = DeviceClock(runtime, self._h2d)

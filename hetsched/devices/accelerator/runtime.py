@@ -142,8 +142,7 @@ class Runtime(Protocol):
     def host_seconds(self) -> float | None:
         """Return the present on the clock of the times to report; None: the host takes no time."""
 
-    def classify(self, error: BaseException, opening: bool = False) -> Fault:
-        """Classify an error; `opening`: no call has succeeded in this process yet."""
+    def classify(self, error: BaseException) -> Fault: ...
 
 
 class PhaseEvents:
@@ -162,7 +161,7 @@ class PhaseEvents:
 class Fault(Enum):
     """Kinds of errors, by the required reaction."""
 
-    ABSENT = "no usable device: work without it"
+    ABSENT = "no usable device, as it can't be opened: work without it"
     MEMORY = "out of memory: a smaller plan may fit"
     USAGE = "a bug or a bad request: fail the job, keep the process"
     STICKY = "the context is lost: end the process"

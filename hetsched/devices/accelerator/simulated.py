@@ -107,7 +107,7 @@ class SimulatedRuntime:
     def host_seconds(self) -> float | None:
         return self.time.host_seconds()
 
-    def classify(self, error: BaseException, opening: bool = False) -> Fault:
+    def classify(self, error: BaseException) -> Fault:
         return Fault.MEMORY if isinstance(error, MemoryError) else Fault.USAGE
 
     def restart(self, costs: Costs, is_host_instant: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import importlib
 import os
@@ -56,13 +55,13 @@ class _CupyEvent:
         before it raises.
         """
         calls = self._cupy.cuda.runtime
-        status = int(calls.eventQuery(self.event.ptr))
-        if status:
-            with contextlib.suppress(calls.CUDARuntimeError):
-                calls.check_status(status)
-        if status not in (0, NOT_READY):
-            raise CudaError(status, "a stream")
-        return status == 0
+        try:
+            calls.check_status(calls.eventQuery(self.event.ptr))
+        except calls.CUDARuntimeError as error:
+            if error.status != NOT_READY:
+                raise
+            return False
+        return True
 
     def wait(self) -> None:
         if not self.is_done():
@@ -121,7 +120,10 @@ class _CupyBlock:
 
 
 class CupyRuntime:
-    """CUDA through CuPy: device `number` of those visible to this process. Used by one thread."""
+    """CUDA through CuPy: device `number` of those visible to this process. Used by one thread.
+
+    It creates the context and the cuBLAS handle, so that `facts` accounts for their memory.
+    """
 
     kernels = "cuda"
 
@@ -130,16 +132,12 @@ class CupyRuntime:
         self._number = number
         self._has_display = has_display
         self._calls = cupy.cuda.runtime
-        self._pool: Any = None
-
-    def warm_up(self) -> None:
-        """Create the context and the cuBLAS handle, so that `facts` accounts for their memory."""
-        self._calls.setDevice(self._number)
-        self._pool = self.xp.cuda.MemoryPool()
-        self._allocator = self.xp.cuda.using_allocator(self._pool.malloc)  # in this thread
+        self._calls.setDevice(number)
+        self._pool = cupy.cuda.MemoryPool()
+        self._allocator = cupy.cuda.using_allocator(self._pool.malloc)  # in this thread
         self._allocator.__enter__()
-        self.xp.fft.config.get_plan_cache().set_size(0)  # not safe with several streams
-        self.xp.cuda.device.get_cublas_handle()
+        cupy.fft.config.get_plan_cache().set_size(0)  # not safe with several streams
+        cupy.cuda.device.get_cublas_handle()
         self.synchronize()
 
     @property
@@ -184,8 +182,8 @@ class CupyRuntime:
     def host_seconds(self) -> float:
         return time.monotonic()
 
-    def classify(self, error: BaseException, opening: bool = False) -> Fault:
-        return classify(error, opening)
+    def classify(self, error: BaseException) -> Fault:
+        return classify(error)
 
     def _attribute(self, number: int) -> int:
         return int(self._calls.deviceGetAttribute(number, self._number))
@@ -227,16 +225,14 @@ def open_cupy(info: DeviceInfo, cache: str) -> CupyRuntime:
     if cache and is_own:
         os.environ.setdefault("CUPY_CACHE_DIR", f"{cache}/cupy")
         os.environ.setdefault("CUDA_CACHE_PATH", f"{cache}/cuda")
-    with translated(info.name, lambda error: classify(error, opening=True)):
+    with translated(info.name, lambda error: Fault.ABSENT):
         if is_own:
             sleep_while_waiting()
         cupy = importlib.import_module("cupy")
         calls = cupy.cuda.runtime
         calls.getDeviceCount()  # raises where Stream() would only print warnings
         number = 0 if is_own else int(calls.deviceGetByPCIBusId(info.details["pci"]))
-        runtime = CupyRuntime(cupy, info.details.get("display") == "active", number)
-        runtime.warm_up()
-    return runtime
+        return CupyRuntime(cupy, info.details.get("display") == "active", number)
 
 
 # ---- statuses of CUDA and its libraries, whose errors are known by class and number
@@ -254,14 +250,6 @@ CUFFT_INTERNAL_ERROR = 5
 """The context is suspect; while plans are made, it may also mean that memory is low."""
 
 
-class CudaError(RuntimeError):
-    """A status that a call returned instead of raising."""
-
-    def __init__(self, status: int, operation: str = "") -> None:
-        super().__init__(f"CUDA status {status}{f' in {operation}' if operation else ''}")
-        self.status = status
-
-
 class _Statuses(NamedTuple):
     """Of one library: of missing memory, and of a lost device or context."""
 
@@ -273,7 +261,6 @@ class _Statuses(NamedTuple):
 
 _CUDA = _Statuses(frozenset({OUT_OF_MEMORY}), STICKY_STATUSES | LOST_STATUSES)
 _BY_CLASS = {
-    "CudaError": _CUDA,
     "CUDARuntimeError": _CUDA,
     "CUDADriverError": _CUDA,
     "CuFFTError": _Statuses(frozenset({2}), frozenset({6}), "result", CUFFT_INTERNAL_ERROR),
@@ -287,15 +274,12 @@ _BY_CLASS = {
 final as a sticky error of CUDA."""
 
 
-def classify(error: BaseException, opening: bool = False) -> Fault:
-    """Classify `error`; `opening`: no call has succeeded in this process yet."""
+def classify(error: BaseException) -> Fault:
     names = [kind.__name__ for kind in type(error).__mro__]
     known = next((_BY_CLASS[name] for name in names if name in _BY_CLASS), _Statuses())
     number = getattr(error, known.attribute, None)
     if isinstance(error, MemoryError) or number in known.memory:
         return Fault.MEMORY
-    if opening and (known != _Statuses() or isinstance(error, ImportError)):
-        return Fault.ABSENT
     if number is not None and number == known.plan:
         return Fault.PLAN
     return Fault.STICKY if number in known.fatal else Fault.USAGE

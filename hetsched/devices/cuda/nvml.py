@@ -81,79 +81,72 @@ def snapshot(library: Any = None) -> Snapshot:
         return Snapshot(problem=_explain(error))
 
 
+class _Queries:
+    """Queries by their names. One that is refused yields None."""
+
+    def __init__(self, nvml: Any) -> None:
+        self._nvml = nvml
+        self.is_lost = False
+        """One has found that the GPU is lost."""
+
+    def __call__(self, name: str, *arguments: Any) -> Any:
+        call: Callable[..., Any] | None = getattr(self._nvml, f"nvml{name}", None)
+        if call is None:
+            return None
+        try:
+            return call(*arguments)
+        except self._nvml.NVMLError as error:
+            self.is_lost |= getattr(error, "value", 0) in NVML_LOST
+            return None
+
+
 def _query_all(nvml: Any) -> Snapshot:
-    count = nvml.nvmlDeviceGetCount()
-    found = [gpu for index in range(count) if (gpu := _gpu(nvml, index)) is not None]
-    found.sort(key=lambda gpu: (gpu.pci, gpu.index))
-    gpus: list[Gpu] = []
-    for index, gpu in enumerate(found):
-        instances = _instances(nvml, gpu) if gpu.mig else []
-        gpus += [replace(part, index=index) for part in instances or [gpu]]
+    ask = _Queries(nvml)
+    found = [each for number in range(nvml.nvmlDeviceGetCount()) if (each := _gpus(ask, number))]
+    found.sort(key=lambda each: each[0].pci)
+    gpus = tuple(replace(gpu, index=index) for index, each in enumerate(found) for gpu in each)
     return Snapshot(
-        gpus=tuple(gpus),
-        driver=_text(_query(nvml, "nvmlSystemGetDriverVersion")),
-        cuda=_query(nvml, "nvmlSystemGetCudaDriverVersion") or 0,
+        gpus,
+        driver=_text(ask("SystemGetDriverVersion")),
+        cuda=ask("SystemGetCudaDriverVersion") or 0,
         problem="" if gpus else "the NVIDIA driver shows no GPU",
     )
 
 
-def _gpu(nvml: Any, index: int) -> Gpu | None:
-    handle = _query(nvml, "nvmlDeviceGetHandleByIndex", index)
+def _gpus(ask: _Queries, number: int) -> list[Gpu]:
+    """Return a GPU, or if MIG is on its instances, which have its place and its driver."""
+    ask.is_lost = False
+    handle = ask("DeviceGetHandleByIndex", number)
     if handle is None:
-        return None
-    lost: list[int] = []
-    memory = _query(nvml, "nvmlDeviceGetMemoryInfo", handle, lost=lost)
-    pci = _query(nvml, "nvmlDeviceGetPciInfo", handle, lost=lost)
-    mig = _query(nvml, "nvmlDeviceGetMigMode", handle, lost=lost)
-    return Gpu(
-        index=index,
-        name=_text(_query(nvml, "nvmlDeviceGetName", handle, lost=lost)) or f"GPU {index}",
-        uuid=_text(_query(nvml, "nvmlDeviceGetUUID", handle, lost=lost)),
-        pci="" if pci is None else _text(pci.busId),
-        memory_free=None if memory is None else int(memory.free),
-        memory_total=None if memory is None else int(memory.total),
-        display=_query(nvml, "nvmlDeviceGetDisplayActive", handle, lost=lost) == 1,
+        return []
+    mig = ask("DeviceGetMigMode", handle)
+    gpu = Gpu(
+        number,
+        f"GPU {number}",
+        uuid="",
+        pci=_text(getattr(ask("DeviceGetPciInfo", handle), "busId", "")),
+        display=ask("DeviceGetDisplayActive", handle) == 1,
         mig=bool(mig and mig[0]),
-        lost=bool(lost),
     )
+    gpu = _described(ask, handle, gpu)
+    gpu = replace(gpu, lost=ask.is_lost)
+    count = (ask("DeviceGetMaxMigDeviceCount", handle) or 0) if gpu.mig else 0
+    parts = [ask("DeviceGetMigDeviceHandleByIndex", handle, part) for part in range(count)]
+    whole = replace(gpu, uuid="", mig=False)
+    instances = [_described(ask, part, whole) for part in parts if part is not None]
+    return [instance for instance in instances if instance.uuid] or [gpu]
 
 
-def _instances(nvml: Any, gpu: Gpu) -> list[Gpu]:
-    """Return the instances of a GPU with MIG on; they have its place and its driver."""
-    handle = _query(nvml, "nvmlDeviceGetHandleByIndex", gpu.index)
-    count = _query(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0
-    instances = []
-    for number in range(count):
-        part = _query(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, number)
-        uuid = "" if part is None else _text(_query(nvml, "nvmlDeviceGetUUID", part))
-        if not uuid:
-            continue
-        memory = _query(nvml, "nvmlDeviceGetMemoryInfo", part)
-        instances.append(
-            replace(
-                gpu,
-                name=_text(_query(nvml, "nvmlDeviceGetName", part)) or gpu.name,
-                uuid=uuid,
-                memory_free=None if memory is None else int(memory.free),
-                memory_total=None if memory is None else int(memory.total),
-                mig=False,
-            )
-        )
-    return instances
-
-
-def _query(nvml: Any, name: str, *arguments: Any, lost: list[int] | None = None) -> Any:
-    """Return the result of one query, or None; append the status of a lost GPU to `lost`."""
-    call: Callable[..., Any] | None = getattr(nvml, name, None)
-    if call is None:
-        return None
-    try:
-        return call(*arguments)
-    except nvml.NVMLError as error:
-        status = getattr(error, "value", 0)
-        if status in NVML_LOST and lost is not None:
-            lost.append(status)
-        return None
+def _described(ask: _Queries, handle: Any, gpu: Gpu) -> Gpu:
+    """Return `gpu` with what GPUs and instances have of their own."""
+    memory = ask("DeviceGetMemoryInfo", handle)
+    return replace(
+        gpu,
+        name=_text(ask("DeviceGetName", handle)) or gpu.name,
+        uuid=_text(ask("DeviceGetUUID", handle)),
+        memory_free=getattr(memory, "free", None),
+        memory_total=getattr(memory, "total", None),
+    )
 
 
 def _text(value: Any) -> str:

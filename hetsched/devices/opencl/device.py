@@ -33,7 +33,7 @@ illegal access."""
 def open_device(info: DeviceInfo, config: DeviceConfig) -> Device:
     """Open the device that `probe` found, in its own process. Raises Unavailable."""
     os.environ.setdefault("POCL_CACHE_DIR", str(cache_dir() / "pocl"))
-    with translated(info.name, lambda error: classify(error, opening=True)):
+    with translated(info.name, lambda error: Fault.ABSENT):
         cl = importlib.import_module("pyopencl")
         warnings.simplefilter("ignore", cl.CompilerWarning)  # Intel's always says something
         platform, number = int(info.details["platform"]), int(info.details["number"])
@@ -125,8 +125,11 @@ class OpenClRuntime:
     def host_seconds(self) -> float:
         return time.monotonic()
 
-    def classify(self, error: BaseException, opening: bool = False) -> Fault:
-        return classify(error, opening)
+    def classify(self, error: BaseException) -> Fault:
+        code = getattr(error, "code", None)
+        if isinstance(error, MemoryError) or code in MEMORY_CODES:
+            return Fault.MEMORY
+        return Fault.STICKY if code in FATAL_CODES else Fault.USAGE
 
 
 class OpenClEvent:
@@ -225,15 +228,3 @@ class OpenClBlock:
 
 def _bytes(host: np.ndarray) -> np.ndarray:
     return host.reshape(-1).view(np.uint8)
-
-
-def classify(error: BaseException, opening: bool = False) -> Fault:
-    """Classify an error of pyopencl by its code; `opening`: no call has succeeded yet."""
-    if isinstance(error, MemoryError):
-        return Fault.MEMORY
-    code = getattr(error, "code", None)
-    if opening and (isinstance(code, int) or isinstance(error, ImportError)):
-        return Fault.ABSENT
-    if code in MEMORY_CODES:
-        return Fault.MEMORY
-    return Fault.STICKY if code in FATAL_CODES else Fault.USAGE
