@@ -28,7 +28,7 @@ A, B = poisson("4x5x6")
 @pytest.fixture
 def compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled loops for small systems too."""
-    monkeypatch.setattr("hetsched_workloads.pcg.numba_cpu.MIN_NONZEROS", 0)
+    monkeypatch.setattr("hetsched_workloads.pcg.compiled.MIN_NONZEROS", 0)
 
 
 def operator(a: scipy.sparse.csr_array, preconditioner: str, block: int) -> Any:
@@ -42,7 +42,7 @@ def operator(a: scipy.sparse.csr_array, preconditioner: str, block: int) -> Any:
 
     def apply(r: np.ndarray) -> np.ndarray:
         z = np.empty_like(r)
-        factors.solve(0, len(r), r, z)
+        factors.solve(r, z)
         return z
 
     return LinearOperator(a.shape, apply, dtype=np.float64)
@@ -91,7 +91,7 @@ def test_compiled_loops_compute_what_scipy_computes_for_any_split(
 
 def test_a_scipy_without_its_private_loop_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = solve("diagonal", A, B)
-    monkeypatch.setattr("hetsched_workloads.pcg.scipy_cpu.csr_matvec", None)
+    monkeypatch.setattr("hetsched_workloads.pcg.kernels.csr_matvec", None)
 
     result = solve("diagonal", A, B, (50, 70))
 

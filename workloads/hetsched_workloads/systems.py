@@ -98,7 +98,7 @@ def is_diverging(now: float, before: float) -> bool:
 
 
 def sums(name: str, load: int, granule: int) -> Reduction:
-    """Return a reduction with one sum per granule of rows; see `granule_sums`."""
+    """Return a reduction with one sum per granule of rows; see `stages.add_dots`."""
     return Reduction(name, (-(-load // granule),), "float64", "sum")
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from hetsched.errors import DataError
-from hetsched.workload import Arrays, KernelContext, RowCache, Rows, StageKernel, Values
-from hetsched_workloads.granule_sums import GranuleSums
+from hetsched.workload import KernelContext, RowCache, Rows, StageKernel
 from hetsched_workloads.jacobi.declaration import Jacobi, JacobiParams
+from hetsched_workloads.stages import Call, add_dots, first_true, stages
 from hetsched_workloads.systems import sum_of
 
 
@@ -21,10 +21,7 @@ def make(p: JacobiParams, load: int, context: KernelContext) -> Mapping[str, Sta
     result independent of the split. On a GPU, one product.
     """
     rows_per_call = Jacobi().granule(p) if context.xp is np else load
-    kernels = JacobiKernels(p, context.xp, rows_per_call)
-    names = ("begin", "start", "move", "residual", "result")
-    # Overflows and NaN are found in the results.
-    return {name: np.errstate(all="ignore")(getattr(kernels, name)) for name in names}
+    return JacobiKernels(p, context.xp, rows_per_call).stages()
 
 
 class JacobiKernels:
@@ -38,98 +35,90 @@ class JacobiKernels:
         self._weights: RowCache[Any] = RowCache()
         self._unchecked: set[int] = set()  # first rows of parts of A without a product so far
 
-    def begin(
-        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
-        a, b = inputs["A"], inputs["b"]
-        self._check_diagonal(rows, a)
-        start = inputs["x0"] if self._p.x0 else 0
-        outputs["iterate"][...] = outputs["best"][...] = start
-        partials["least"][...] = np.inf
-        outputs["gathered"][...] = start
-        partials["largest"][...] = float(self._xp.abs(b).max())
-        squares = GranuleSums(self._xp, partials["bb"], self._granule)
-        squares.add_dot(rows.first, b, b)
+    def stages(self) -> Mapping[str, StageKernel]:
+        return stages(
+            begin=self.begin,
+            start=self.start,
+            move=self.move,
+            residual=self.residual,
+            result=self.result,
+        )
 
-    def move(
-        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
-        xp, new = self._xp, outputs["iterate"]
-        self._keep_best(inputs, outputs, values, partials)
-        step = inputs["residual"] * self._weight(rows, inputs["A"])
-        xp.add(inputs["iterate"], step, out=new)
-        outputs["gathered"][...] = new
-        GranuleSums(xp, partials["steps"], self._granule).add_dot(rows.first, step, step)
-        GranuleSums(xp, partials["xx"], self._granule).add_dot(rows.first, new, new)
-
-    def residual(
-        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
-        r = outputs["residual"]
-        self.product(inputs["A"], inputs["gathered"], r)
-        self._xp.subtract(inputs["b"], r, out=r)
-        GranuleSums(self._xp, partials["rr"], self._granule).add_dot(rows.first, r, r)
-        if rows.first in self._unchecked:
-            self._unchecked.remove(rows.first)
-            self._check_finite(rows, inputs["A"], inputs["b"], r)
-
-    def start(
-        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
-        self._unchecked.add(rows.first)
-        if self._p.x0:
-            self.residual(rows, inputs, outputs, values, partials)
-            return
-        r = outputs["residual"]  # without a product, which takes as long as an iteration
-        r[...] = inputs["b"]
-        GranuleSums(self._xp, partials["rr"], self._granule).add_dot(rows.first, r, r)
-
-    def result(
-        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
-        is_last = sum_of(values.now, "rr") <= values.now["least"]
-        outputs["x"][...] = inputs["iterate" if is_last else "best"]
-
-    def _keep_best(
-        self, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
-        """Compare the present x with the best of those before it."""
-        squares, minimum = sum_of(values.now, "rr"), float(values.now["least"])
-        outputs["best"][...] = inputs["iterate" if squares < minimum else "best"]
-        partials["least"][...] = min(squares, minimum)
-
-    def _weight(self, rows: Rows, a: Any) -> Any:
-        omega = a.dtype.type(self._p.omega)
-        return self._weights.get(rows.first, rows.stop, lambda: omega / self.diagonal(rows, a))
-
-    def _check_diagonal(self, rows: Rows, a: Any) -> None:
-        zeros = self._xp.flatnonzero(self.diagonal(rows, a) == 0)
-        if len(zeros):
-            row = rows.first + int(zeros[0])
+    def begin(self, call: Call) -> None:
+        rows, a, b, outputs = call.rows, call.inputs["A"], call.inputs["b"], call.outputs
+        if (row := first_true(self._xp, self.diagonal(rows, a) == 0)) is not None:
+            row += rows.first
             raise DataError(
                 f"A[{row}, {row}] is 0: Jacobi's method needs a diagonal without zeros"
             )
+        start = call.inputs["x0"] if self._p.x0 else 0
+        outputs["iterate"][...] = outputs["best"][...] = outputs["gathered"][...] = start
+        call.partials["least"][...] = np.inf
+        call.partials["largest"][...] = float(self._xp.abs(b).max())
+        self._add_dots(call, "bb", b)
 
-    def _check_finite(self, rows: Rows, a: Any, b: Any, r: Any) -> None:
-        """Raise DataError for the first row without a finite residual."""
-        xp = self._xp
-        bad = xp.flatnonzero(~xp.isfinite(r))
-        if not len(bad):
+    def move(self, call: Call) -> None:
+        a, new = call.inputs["A"], call.outputs["iterate"]
+        self._keep_best(call)
+        weights = self._weights.get(
+            call.rows.first,
+            call.rows.stop,
+            lambda: a.dtype.type(self._p.omega) / self.diagonal(call.rows, a),
+        )
+        step = call.inputs["residual"] * weights
+        self._xp.add(call.inputs["iterate"], step, out=new)
+        call.outputs["gathered"][...] = new
+        self._add_dots(call, "steps", step)
+        self._add_dots(call, "xx", new)
+
+    def _keep_best(self, call: Call) -> None:
+        """Compare the present x with the best of those before it."""
+        squares, minimum = sum_of(call.values.now, "rr"), float(call.values.now["least"])
+        call.outputs["best"][...] = call.inputs["iterate" if squares < minimum else "best"]
+        call.partials["least"][...] = min(squares, minimum)
+
+    def residual(self, call: Call) -> None:
+        r = call.outputs["residual"]
+        self.write_product(call.inputs["A"], call.inputs["gathered"], r)
+        self._xp.subtract(call.inputs["b"], r, out=r)
+        self._add_dots(call, "rr", r)
+        if call.rows.first in self._unchecked:
+            self._unchecked.remove(call.rows.first)
+            self._check_finite(call)
+
+    def start(self, call: Call) -> None:
+        self._unchecked.add(call.rows.first)
+        if self._p.x0:
+            self.residual(call)
             return
-        index = int(bad[0])
-        row, line = rows.first + index, self.row(a, index)
+        r = call.outputs["residual"]  # without a product, which takes as long as an iteration
+        r[...] = call.inputs["b"]
+        self._add_dots(call, "rr", r)
+
+    def _check_finite(self, call: Call) -> None:
+        """Raise DataError for the first row without a finite residual."""
+        xp, b = self._xp, call.inputs["b"]
+        index = first_true(xp, ~xp.isfinite(call.outputs["residual"]))
+        if index is None:
+            return
+        row, line = call.rows.first + index, self.row(call.inputs["A"], index)
         if not bool(xp.isfinite(b[index])):
             raise DataError(f"b[{row}] is {float(b[index])}; b must be finite")
-        columns = xp.flatnonzero(~xp.isfinite(line))
-        if len(columns):
-            column = int(columns[0])
+        if (column := first_true(xp, ~xp.isfinite(line))) is not None:
             raise DataError(f"A[{row}, {column}] is {float(line[column])}; A must be finite")
         x = "x0" if self._p.x0 else "x"
         raise DataError(f"row {row}: {x} isn't finite, or A {x} overflows")
 
+    def result(self, call: Call) -> None:
+        is_last = sum_of(call.values.now, "rr") <= call.values.now["least"]
+        call.outputs["x"][...] = call.inputs["iterate" if is_last else "best"]
+
+    def _add_dots(self, call: Call, name: str, a: Any) -> None:
+        add_dots(self._xp, call.partials[name], self._granule, call.rows.first, a, a)
+
     # ---- of A
 
-    def product(self, a: Any, x: Any, out: Any) -> None:
+    def write_product(self, a: Any, x: Any, out: Any) -> None:
         """Compute A x for the device's rows."""
         for first in range(0, len(out), self._rows_per_call):
             block = slice(first, first + self._rows_per_call)

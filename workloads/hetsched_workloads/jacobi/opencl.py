@@ -41,9 +41,9 @@ __kernel void diagonal(OUT(REAL, y), IN(REAL, a), int n, long first) {
 
 def make(p: JacobiParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
     """Return the kernels by stage."""
-    kernels = _OpenClKernels(p, Program(SOURCE, p.dtype, context, "a product", GROUP=GROUP))
-    names = ("begin", "start", "move", "residual", "result")
-    return {name: _on_host(getattr(kernels, name)) for name in names}
+    program = Program(SOURCE, p.dtype, context, "a product", GROUP=GROUP)
+    kernels = _OpenClKernels(p, program).stages()
+    return {name: _on_host(kernel) for name, kernel in kernels.items()}
 
 
 class _OpenClKernels(JacobiKernels):
@@ -53,7 +53,7 @@ class _OpenClKernels(JacobiKernels):
         super().__init__(p, np, p.n)
         self._program = program
 
-    def product(self, a: Any, x: Any, out: Any) -> None:
+    def write_product(self, a: Any, x: Any, out: Any) -> None:
         y = pyopencl.array.empty(a.queue, len(out), out.dtype)
         size = (len(out) * GROUP,)
         self._program("product", size, (GROUP,), y, a, x, np.int32(len(x)))
@@ -77,8 +77,7 @@ def _on_host(kernel: StageKernel) -> StageKernel:
     ) -> None:
         there = {n: a if n in ON_DEVICE else a.get() for n, a in inputs.items()}
         new = {n: a if n in ON_DEVICE else np.empty(a.shape, a.dtype) for n, a in outputs.items()}
-        with np.errstate(all="ignore"):  # overflows and NaN are found in the results
-            kernel(rows, there, new, values, partials)
+        kernel(rows, there, new, values, partials)
         for name in outputs.keys() - ON_DEVICE:
             outputs[name].set(new[name])
 

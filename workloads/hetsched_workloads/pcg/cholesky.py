@@ -81,9 +81,9 @@ class RowFactors:
         self.lower = lower.astype(values.dtype)
         self.inverse = inverse.astype(values.dtype)
 
-    def solve(self, first: int, stop: int, r: np.ndarray, z: np.ndarray) -> None:
-        """Write M^-1 r to z, for the rows `first` up to `stop` here, which are whole blocks."""
-        _solve(self.pointers, self.columns, self.lower, self.inverse, first, stop, r, z)
+    def solve(self, r: np.ndarray, z: np.ndarray) -> None:
+        """Write M^-1 r to z."""
+        _solve(self.pointers, self.columns, self.lower, self.inverse, r, z)
 
 
 @compiling
@@ -92,7 +92,7 @@ def compile_for(dtype: str, index_dtype: str) -> None:
     """Compile on a matrix of one row."""
     pointers, columns = np.array([0, 1], index_dtype), np.zeros(1, index_dtype)
     vector = np.ones(1, dtype)
-    RowFactors(pointers, columns, vector, 0, 1).solve(0, 1, vector, vector.copy())
+    RowFactors(pointers, columns, vector, 0, 1).solve(vector, vector.copy())
 
 
 @compiled()
@@ -157,21 +157,18 @@ def _factorise_block(
 
 
 @compiled()
-def _solve(
-    pointers: Any, columns: Any, lower: Any, inverse: Any, first: int, stop: int, r: Any, z: Any
-) -> None:
-    """Solve (I + V) y = r, then (I + V^T) z = y / D; columns of blocks stay in blocks."""
-    unit, start = np.uint64(1), np.uint64(first)
-    count = np.uint64(stop - first)
+def _solve(pointers: Any, columns: Any, lower: Any, inverse: Any, r: Any, z: Any) -> None:
+    """Solve (I + V) y = r, then (I + V^T) z = y / D. Unsigned: others are tested for < 0."""
+    unit, count = np.uint64(1), np.uint64(len(r))
     for i in range(count):
         total = r[i]
-        for place in range(np.uint64(pointers[start + i]), np.uint64(pointers[start + i + unit])):
-            total -= lower[place] * z[np.uint64(columns[place]) - start]
+        for place in range(np.uint64(pointers[i]), np.uint64(pointers[i + unit])):
+            total -= lower[place] * z[np.uint64(columns[place])]
         z[i] = total
     for i in range(count):
-        z[i] *= inverse[start + i]
+        z[i] *= inverse[i]
     for back in range(count):
-        row = start + count - unit - back
-        total = z[row - start]
+        row = count - unit - back
+        total = z[row]
         for place in range(np.uint64(pointers[row]), np.uint64(pointers[row + unit])):
-            z[np.uint64(columns[place]) - start] -= lower[place] * total
+            z[np.uint64(columns[place])] -= lower[place] * total

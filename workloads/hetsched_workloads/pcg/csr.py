@@ -12,6 +12,7 @@ import numpy as np
 
 from hetsched.errors import DataError
 from hetsched.workload import Rows
+from hetsched_workloads.stages import first_true
 
 CHECKED_ROWS = 1 << 14
 """Rows checked at a time, so that temporary arrays stay small."""
@@ -48,15 +49,12 @@ def check_rows(
     """
     _check_pointers(xp, rows, pointers, nonzeros)
     for row_of, part in _pieces(xp, rows, pointers):
-        _check_columns(xp, row_of, columns[part], rows.load)
-        _check_values(xp, row_of, columns[part], values[part])
+        _check_entries(xp, row_of, columns[part], values[part], rows.load)
 
 
 def check_positive(xp: Any, rows: Rows, elements: Any) -> None:
     """Raise DataError unless all of the diagonal elements of own rows are positive."""
-    bad = xp.flatnonzero(~(elements > 0))
-    if len(bad):
-        index = int(bad[0])
+    if (index := first_true(xp, ~(elements > 0))) is not None:
         row = rows.first + index
         raise DataError(
             f"A[{row}, {row}] is {float(elements[index]):g}: a positive definite matrix has a"
@@ -74,9 +72,8 @@ def _pieces(xp: Any, rows: Rows, pointers: Any) -> Iterator[tuple[Any, slice]]:
 
 
 def _check_pointers(xp: Any, rows: Rows, own: Any, nonzeros: int) -> None:
-    falling = xp.flatnonzero(own[1:] < own[:-1])
-    if len(falling):
-        raise DataError(f"A.indptr falls after row {rows.first + int(falling[0])}; it must rise")
+    if (row := first_true(xp, own[1:] < own[:-1])) is not None:
+        raise DataError(f"A.indptr falls after row {rows.first + row}; it must rise")
     first, last = int(own[0]), int(own[-1])
     if first < 0 or last > nonzeros or (rows.is_first and first != 0):
         raise DataError(f"A.indptr reaches from {first} to {last}, A has {nonzeros} nonzeros")
@@ -84,26 +81,17 @@ def _check_pointers(xp: Any, rows: Rows, own: Any, nonzeros: int) -> None:
         raise DataError(f"A.indptr ends with {last}, A has {nonzeros} nonzeros")
 
 
-def _check_columns(xp: Any, row_of: Any, columns: Any, n: int) -> None:
-    outside = xp.flatnonzero((columns < 0) | (columns >= n))
-    if len(outside):
-        index = int(outside[0])
+def _check_entries(xp: Any, row_of: Any, columns: Any, values: Any, n: int) -> None:
+    if (i := first_true(xp, (columns < 0) | (columns >= n))) is not None:
+        column = int(columns[i])
+        raise DataError(f"row {int(row_of[i])} of A has column {column}, out of 0 to {n - 1}")
+    wrong = (columns[1:] <= columns[:-1]) & (row_of[1:] == row_of[:-1])
+    if (i := first_true(xp, wrong)) is not None:
+        column, following = int(columns[i]), int(columns[i + 1])
+        problem = f"repeats column {column}" if following == column else "is unsorted"
         raise DataError(
-            f"row {int(row_of[index])} of A has column {int(columns[index])}, out of 0 to {n - 1}"
+            f"row {int(row_of[i])} of A {problem}; use sum_duplicates() and sort_indices()"
         )
-    wrong = xp.flatnonzero((columns[1:] <= columns[:-1]) & (row_of[1:] == row_of[:-1]))
-    if len(wrong):
-        index = int(wrong[0])
-        is_repeated = int(columns[index]) == int(columns[index + 1])
-        problem = f"repeats column {int(columns[index])}" if is_repeated else "is unsorted"
-        raise DataError(
-            f"row {int(row_of[index])} of A {problem}; use sum_duplicates() and sort_indices()"
-        )
-
-
-def _check_values(xp: Any, row_of: Any, columns: Any, values: Any) -> None:
-    bad = xp.flatnonzero(~xp.isfinite(values))
-    if len(bad):
-        index = int(bad[0])
-        place = f"A[{int(row_of[index])}, {int(columns[index])}]"
-        raise DataError(f"{place} is {float(values[index])}; A must be finite")
+    if (i := first_true(xp, ~xp.isfinite(values))) is not None:
+        place = f"A[{int(row_of[i])}, {int(columns[i])}]"
+        raise DataError(f"{place} is {float(values[i])}; A must be finite")

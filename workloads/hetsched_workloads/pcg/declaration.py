@@ -9,11 +9,8 @@ An iteration has three stages, since p must be complete before A p, and p.Ap and
 step and the next direction:
 
 multiply   q = A p; p.q
-measure    r.r and r.z of r - alpha q with alpha = r.z / p.q, and z = r / diagonal
-direct     r -= alpha q; x += alpha p, where p is read anyway; p = z + (r.z / previous r.z) p
-
-With incomplete Cholesky factors, `advance` takes the place of `measure`, and writes r and z.
-Otherwise `direct` computes them again, which takes less time than writing and reading them.
+advance    r -= alpha q with alpha = r.z / p.q; z = M^-1 r; r.r and r.z
+direct     x += alpha p, where p is read anyway; p = z + (r.z / previous r.z) p
 """
 
 from __future__ import annotations
@@ -90,7 +87,7 @@ class Pcg(LinearSystem):
 
     name = "pcg"
     package = "hetsched_workloads.pcg"
-    libraries = {"numba": "numba_cpu", "scipy": "scipy_cpu", "cupy": "cupy_cuda"}
+    libraries = {"numba": "compiled", "scipy": "kernels", "cupy": "cupy_cuda"}
     Params = PcgParams
     composites = (SparseMatrix("A"),)
     inputs = (*PARTS, "b", "x0")
@@ -111,15 +108,13 @@ class Pcg(LinearSystem):
         )
 
     def state(self, p: PcgParams) -> Sequence[StateArray]:
-        vectors = (
+        return (
             StateArray("iterate", (), p.dtype),
             StateArray("residual", (), p.dtype),
             StateArray("direction", (), p.dtype, is_whole=True),
             StateArray("product", (), p.dtype, has_two_buffers=False),
+            StateArray("preconditioned", (), p.dtype, has_two_buffers=False),
         )
-        if p.preconditioner != "cholesky":
-            return vectors
-        return (*vectors, StateArray("preconditioned", (), p.dtype, has_two_buffers=False))
 
     def reductions(self, p: PcgParams) -> Sequence[Reduction]:
         by_granule = [sums(name, p.n, self.granule(p)) for name in ("pq", "rr", "rz")]
@@ -128,32 +123,19 @@ class Pcg(LinearSystem):
 
     def start(self, p: PcgParams) -> Sequence[Stage]:
         vectors = ("b", "x0") if p.x0 else ("b",)
-        z = ("preconditioned",) if p.preconditioner == "cholesky" else ()
+        sums = ("bb", "largest", "asymmetry", "norm")
+        new = ("product", "residual", "preconditioned")
         return (
-            Stage(
-                "begin",
-                (*PARTS, *vectors),
-                ("iterate", "direction"),
-                ("bb", "largest", "asymmetry", "norm"),
-            ),
-            Stage("start", (*PARTS, "b", "direction"), ("product", "residual", *z), ("rr", "rz")),
-            Stage("start_direction", z or (*PARTS, "residual"), ("direction",)),
+            Stage("begin", (*PARTS, *vectors), ("iterate", "direction"), sums),
+            Stage("start", (*PARTS, "b", "direction"), new, ("rr", "rz")),
+            Stage("start_direction", ("preconditioned",), ("direction",)),
         )
 
     def iteration(self, p: PcgParams) -> Sequence[Stage]:
-        multiply = Stage("multiply", (*PARTS, "direction"), ("product",), ("pq",))
-        changes = (*PARTS, "residual", "product")
-        sums = ("rr", "rz")
-        vectors = ("iterate", "direction")
-        if p.preconditioner != "cholesky":
-            return (
-                multiply,
-                Stage("measure", changes, (), sums),
-                Stage("direct", (*changes, *vectors), ("residual", *vectors)),
-            )
+        changes, vectors = (*PARTS, "residual", "product"), ("iterate", "direction")
         return (
-            multiply,
-            Stage("advance", changes, ("residual", "preconditioned"), sums),
+            Stage("multiply", (*PARTS, "direction"), ("product",), ("pq",)),
+            Stage("advance", changes, ("residual", "preconditioned"), ("rr", "rz")),
             Stage("direct", (*vectors, "preconditioned"), vectors),
         )
 

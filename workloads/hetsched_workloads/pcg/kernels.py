@@ -1,246 +1,213 @@
-"""The stages of the conjugate gradient method, for NumPy's arrays or CuPy's.
+"""The stages of the conjugate gradient method: on a core, and what a GPU shares.
 
-Subclasses say how many rows are computed at a time, so that vectors stay in a core's cache between
-operations, and apply incomplete Cholesky factors.
+SciPy's product of own rows, NumPy's vectors: for matrices in a core's caches, and where numba
+isn't installed. `csr_matvec` is SciPy's own loop, which adds to its result and releases the GIL.
+`csr_array @ x` calls it, too, but allocates its result, for which an iteration takes 10 % longer.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from hetsched.errors import DataError
-from hetsched.workload import Arrays, RowCache, Rows, StageKernel, Values
+from hetsched.workload import KernelContext, RowCache, Rows, StageKernel, Values
 from hetsched.workload.streams import fill_uniform
-from hetsched_workloads.granule_sums import GranuleSums
 from hetsched_workloads.pcg.csr import check_positive, check_rows, diagonal
 from hetsched_workloads.pcg.declaration import PARTS, Pcg, PcgParams
+from hetsched_workloads.stages import Call, add_dots, first_true, stages
 from hetsched_workloads.systems import sum_of
+
+try:
+    from scipy.sparse._sparsetools import csr_matvec
+except ImportError:  # not public: a version of SciPy may lack it
+    csr_matvec = None
 
 MAX_ASYMMETRY = {"float32": 1e-5, "float64": 1e-9}
 """Difference of u.Av and v.Au over the norm of A that rounding may cause, with room to spare."""
+NORM_SIZE = 1 << 16
+"""Elements whose squares are summed at once, so that temporary arrays stay small."""
 
-DOT_SIZE = 1 << 16
-STAGES = (
-    "begin",
-    "start",
-    "start_direction",
-    "multiply",
-    "measure",
-    "advance",
-    "direct",
-    "result",
-)
+
+def make(p: PcgParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
+    return PcgKernels(p).stages()
 
 
 class PcgKernels:
-    """Keeps the pointers of own rows from 0 on, 1 / diag(A), and room for pieces of vectors."""
+    """Keeps the pointers of own rows from 0 on, and what `precondition` needs of them."""
 
     xp: Any = np
-    piece_rows: int
+    to_host: Callable[[Any], np.ndarray] = staticmethod(np.asarray)
+    piece_rows = 1 << 16
+    """Rows computed at a time, so that vectors stay in a core's cache between operations. Of 10^6
+    rows 2^14 take 20 % longer, 2^12 70 %."""
 
     def __init__(self, p: PcgParams) -> None:
         self._p = p
         self._granule = Pcg().granule(p)
         self._piece = max(1, self.piece_rows // self._granule) * self._granule
         self._pointers: RowCache[Any] = RowCache()
-        self._weights: RowCache[Any] = RowCache()
-        self._scratch: Sequence[Any] = ()
+        self._inverses: RowCache[Any] = RowCache()
+        if p.preconditioner == "cholesky":
+            from hetsched_workloads.pcg import cholesky  # needs numba
+
+            cholesky.compile_for(p.dtype, p.index_dtype)
 
     def stages(self) -> Mapping[str, StageKernel]:
-        # Overflows and NaN are found in the results.
-        return {name: np.errstate(all="ignore")(getattr(self, name)) for name in STAGES}
+        return stages(
+            begin=self.begin,
+            start=self.start,
+            start_direction=self.start_direction,
+            multiply=self.multiply,
+            advance=self.advance,
+            direct=self.direct,
+            result=self.result,
+        )
 
-    def matrix(self, rows: Rows, inputs: Arrays) -> Any:
-        """Return own rows of A, which `@` multiplies by a vector."""
-        raise NotImplementedError
-
-    def own(self, rows: Rows, inputs: Arrays) -> tuple[Any, Any, Any]:
+    def own(self, call: Call) -> tuple[Any, Any, Any]:
         """Return values, columns and pointers of own rows as those of a matrix of its own."""
-        data, columns, pointers = (inputs[part] for part in PARTS)
+        rows, (data, columns, pointers) = call.rows, (call.inputs[part] for part in PARTS)
         own = self._pointers.get(rows.first, rows.stop, lambda: pointers - pointers[0])
         return data, columns, own
 
-    def precondition(self, rows: Rows, inputs: Arrays, r: Any, z: Any) -> None:
-        """Write the rows of M^-1 r to z, with incomplete Cholesky factors."""
-        raise NotImplementedError
-
-    def begin(
-        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
-        xp, b = self.xp, inputs["b"]
-        values, columns, pointers = (inputs[part] for part in PARTS)
-        check_rows(xp, rows, values, columns, pointers, self._p.nonzeros)
-        check_positive(xp, rows, self._diagonal(rows, inputs))
+    def begin(self, call: Call) -> None:
+        xp, rows, b = self.xp, call.rows, call.inputs["b"]
+        data, columns, pointers = (call.inputs[part] for part in PARTS)
+        check_rows(xp, rows, data, columns, pointers, self._p.nonzeros)
+        check_positive(xp, rows, diagonal(xp, rows, data, columns, pointers))
         for name in ("b", "x0") if self._p.x0 else ("b",):
-            bad = xp.flatnonzero(~xp.isfinite(inputs[name]))
-            if len(bad):
-                row = int(bad[0])
-                value = float(inputs[name][row])
-                raise DataError(f"{name}[{rows.first + row}] is {value}; {name} must be finite")
-        start = inputs["x0"] if self._p.x0 else 0
-        outputs["iterate"][...] = start
-        outputs["direction"][...] = start
-        self._sum(partials["bb"], rows, b, b)
-        partials["largest"][...] = float(xp.abs(b).max())
-        self._compare_sides(rows, inputs, partials)
+            vector = call.inputs[name]
+            if (row := first_true(xp, ~xp.isfinite(vector))) is not None:
+                raise DataError(
+                    f"{name}[{rows.first + row}] is {float(vector[row])}; {name} must be finite"
+                )
+        start = call.inputs["x0"] if self._p.x0 else 0
+        call.outputs["iterate"][...] = call.outputs["direction"][...] = start
+        add_dots(xp, call.partials["bb"], self._granule, rows.first, b, b)
+        call.partials["largest"][...] = float(xp.abs(b).max())
+        self._compare_sides(call)
 
-    def _compare_sides(self, rows: Rows, inputs: Arrays, partials: Arrays) -> None:
+    def _compare_sides(self, call: Call) -> None:
         """Compute u.Av - v.Au with random vectors, 0 if A is symmetric, and A's norm."""
-        xp, dtype = self.xp, inputs["A.data"].dtype
+        xp, rows, values = self.xp, call.rows, call.inputs["A.data"]
         vectors = []
         for name in ("u", "v"):
-            vector = np.empty(rows.load, dtype)
+            vector = np.empty(rows.load, values.dtype)
             fill_uniform(0, name, 0, vector)
-            vector -= dtype.type(0.5)
-            vectors.append(xp.asarray(vector))
-        product = xp.empty(rows.count, dtype)
+            vectors.append(xp.asarray(vector - vector.dtype.type(0.5)))
+        product = xp.empty(rows.count, values.dtype)
         difference = 0.0
         for sign, left, right in ((1, *vectors), (-1, *vectors[::-1])):
-            self._multiply(rows, inputs, right, product)
-            difference += sign * _dot(left[rows.first : rows.stop], product)
-        partials["asymmetry"][...] = difference
-        partials["norm"][...] = _norm(inputs["A.data"])
+            self.write_product(call, right, product)
+            product *= left[rows.first : rows.stop]
+            difference += sign * float(product.sum(dtype="float64"))
+        call.partials["asymmetry"][...] = difference
+        call.partials["norm"][...] = _norm(values)
 
-    def start(
-        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
-        asymmetry = abs(float(values.now["asymmetry"])) / float(values.now["norm"])
+    def start(self, call: Call) -> None:
+        asymmetry = abs(float(call.values.now["asymmetry"])) / float(call.values.now["norm"])
         if not asymmetry <= MAX_ASYMMETRY[self._p.dtype]:
             raise DataError(
                 f"A is not symmetric: u.Av and v.Au differ by {asymmetry:.2g} of A's norm for"
                 " random u and v"
             )
-        r = outputs["residual"]
-        self._multiply(rows, inputs, inputs["direction"], outputs["product"])
-        self.xp.subtract(inputs["b"], outputs["product"], out=r)
-        if self._p.preconditioner == "cholesky":
-            self._sum(partials["rr"], rows, r, r)
-            self._precondition(rows, inputs, r, outputs["preconditioned"], partials["rz"])
-        else:
-            self._add_up(rows, inputs, (r[piece] for piece in self._pieces(rows)), partials)
+        self.write_product(call, call.inputs["direction"], call.outputs["product"])
+        for piece in self._pieces(call.rows):
+            r = call.outputs["residual"][piece]
+            self.xp.subtract(call.inputs["b"][piece], call.outputs["product"][piece], out=r)
+            self._precondition(call, piece)
 
-    def start_direction(
-        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
-        if self._p.preconditioner == "cholesky":
-            outputs["direction"][...] = inputs["preconditioned"]
-            return
-        for piece in self._pieces(rows):
-            z = self._weighted(rows, inputs, piece, inputs["residual"][piece])
-            outputs["direction"][piece] = z
+    def start_direction(self, call: Call) -> None:
+        call.outputs["direction"][...] = call.inputs["preconditioned"]
 
-    def multiply(
-        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
-        p, q = inputs["direction"], outputs["product"]
-        self._multiply(rows, inputs, p, q)
-        self._sum(partials["pq"], rows, p[rows.first : rows.stop], q)
+    def multiply(self, call: Call) -> None:
+        rows, p, q = call.rows, call.inputs["direction"], call.outputs["product"]
+        self.write_product(call, p, q)
+        own = p[rows.first : rows.stop]
+        add_dots(self.xp, call.partials["pq"], self._granule, rows.first, own, q)
 
-    def measure(
-        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
-        alpha = step_length(values)
-        residuals = (
-            self._residual(inputs, piece, alpha, self._room(0, rows, piece))
-            for piece in self._pieces(rows)
-        )
-        self._add_up(rows, inputs, residuals, partials)
+    def advance(self, call: Call) -> None:
+        alpha = step_length(call.values)
+        for piece in self._pieces(call.rows):
+            r = call.outputs["residual"][piece]
+            self.xp.multiply(call.inputs["product"][piece], -alpha, out=r)
+            self.xp.add(r, call.inputs["residual"][piece], out=r)
+            self._precondition(call, piece)
 
-    def advance(
-        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
-        alpha = step_length(values)
-        squares = GranuleSums(self.xp, partials["rr"], self._granule)
-        for piece in self._pieces(rows):
-            r = self._residual(inputs, piece, alpha, outputs["residual"][piece])
-            squares.add_dot(rows.first + piece.start, r, r)
-        self._precondition(
-            rows, inputs, outputs["residual"], outputs["preconditioned"], partials["rz"]
-        )
-
-    def direct(
-        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
-        xp, alpha, beta = self.xp, step_length(values), direction_weight(values)
-        direction = inputs["direction"][rows.first : rows.stop]
-        for piece in self._pieces(rows):
+    def direct(self, call: Call) -> None:
+        xp, inputs, outputs = self.xp, call.inputs, call.outputs
+        alpha, beta = step_length(call.values), direction_weight(call.values)
+        direction = inputs["direction"][call.rows.first : call.rows.stop]
+        for piece in self._pieces(call.rows):
             p, x, new = direction[piece], outputs["iterate"][piece], outputs["direction"][piece]
             xp.multiply(p, alpha, out=x)
             xp.add(x, inputs["iterate"][piece], out=x)
             xp.multiply(p, beta, out=new)
-            if self._p.preconditioner == "cholesky":
-                z = inputs["preconditioned"][piece]
-            else:
-                r = self._residual(inputs, piece, alpha, outputs["residual"][piece])
-                z = self._weighted(rows, inputs, piece, r)
-            xp.add(new, z, out=new)
+            xp.add(new, inputs["preconditioned"][piece], out=new)
 
-    def result(
-        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
-        outputs["x"][...] = inputs["iterate"]
+    def result(self, call: Call) -> None:
+        call.outputs["x"][...] = call.inputs["iterate"]
 
-    def _multiply(self, rows: Rows, inputs: Arrays, x: Any, y: Any) -> None:
-        """Write the rows of A x to y."""
-        y[...] = self.matrix(rows, inputs) @ x
+    def write_product(self, call: Call, x: Any, y: Any) -> None:
+        """Write own rows of A x to y."""
+        rows, (data, columns, pointers) = call.rows, self.own(call)
+        if csr_matvec is None:
+            matrix = scipy.sparse.csr_array((data, columns, pointers), (rows.count, rows.load))
+            y[...] = matrix @ x
+            return
+        y[...] = 0
+        csr_matvec(rows.count, rows.load, pointers, columns, data, x, y)
 
-    def _residual(self, inputs: Arrays, piece: slice, alpha: float, out: Any) -> Any:
-        """Return r - alpha q, in `out`."""
-        self.xp.multiply(inputs["product"][piece], -alpha, out=out)
-        return self.xp.add(out, inputs["residual"][piece], out=out)
+    def _precondition(self, call: Call, piece: slice) -> None:
+        """Write z = M^-1 r of a piece, and the sums of r.r and r.z."""
+        first, stop = call.rows.first + piece.start, call.rows.first + piece.stop
+        r, z = call.outputs["residual"][piece], call.outputs["preconditioned"][piece]
+        if self._p.preconditioner == "cholesky":
+            # Kept for pieces of the same rows as before, however many rows come or go.
+            solve = self._inverses.get(
+                first, stop, lambda: self.solver(self._factors(call, piece, first))
+            )
+            solve(r, z)
+        else:
+            self.xp.multiply(r, self.weights(call)[piece], out=z)
+        add_dots(self.xp, call.partials["rr"], self._granule, first, r, r)
+        add_dots(self.xp, call.partials["rz"], self._granule, first, r, z)
 
-    def _precondition(self, rows: Rows, inputs: Arrays, r: Any, z: Any, partial: Any) -> None:
-        """Write M^-1 r to z, by incomplete factors, and the sums of r.z."""
-        sums = GranuleSums(self.xp, partial, self._granule)
-        self.precondition(rows, inputs, r, z)
-        for piece in self._pieces(rows):
-            sums.add_dot(rows.first + piece.start, r[piece], z[piece])
+    def _factors(self, call: Call, piece: slice, first: int) -> Any:
+        """Return the incomplete Cholesky factors of a piece, whose first row is `first`."""
+        from hetsched_workloads.pcg.cholesky import RowFactors  # needs numba
 
-    def _add_up(
-        self, rows: Rows, inputs: Arrays, residuals: Iterable[Any], partials: Arrays
-    ) -> None:
-        """Write the sums of r.r and r.z, of each piece's r."""
-        squares = GranuleSums(self.xp, partials["rr"], self._granule)
-        weighted = GranuleSums(self.xp, partials["rz"], self._granule)
-        for piece, r in zip(self._pieces(rows), residuals, strict=True):
-            first = rows.first + piece.start
-            squares.add_dot(first, r, r)
-            weighted.add_dot(first, r, self._weighted(rows, inputs, piece, r))
+        data, columns, pointers = self.own(call)
+        own = self.to_host(pointers[piece.start : piece.stop + 1])
+        part = slice(int(own[0]), int(own[-1]))
+        matrix = self.to_host(columns[part]), self.to_host(data[part])
+        return RowFactors(own - own[0], *matrix, first, self._granule)
 
-    def _weighted(self, rows: Rows, inputs: Arrays, piece: slice, r: Any) -> Any:
-        weights = self._weight(rows, inputs)[piece]
-        return self.xp.multiply(r, weights, out=self._room(1, rows, piece))
+    def solver(self, factors: Any) -> Callable[[Any, Any], None]:
+        """Return what writes z to its second argument for an r, by incomplete factors."""
+        solve: Callable[[Any, Any], None] = factors.solve
+        return solve
 
-    def _room(self, number: int, rows: Rows, piece: slice) -> Any:
-        """Return room for values of a piece: that of number 0 or 1."""
-        if not self._scratch or len(self._scratch[0]) < piece.stop - piece.start:
-            size = min(self._piece, rows.count)
-            self._scratch = [self.xp.empty(size, self._p.dtype) for _ in range(2)]
-        return self._scratch[number][: piece.stop - piece.start]
-
-    def _weight(self, rows: Rows, inputs: Arrays) -> Any:
+    def weights(self, call: Call) -> Any:
         """Return 1 / diag(A) of own rows; ones without a preconditioner."""
+        rows = call.rows
 
-        def weights() -> Any:
+        def inverse() -> Any:
             if self._p.preconditioner == "none":
                 return self.xp.ones(rows.count, self._p.dtype)
-            return 1 / self._diagonal(rows, inputs)
+            return 1 / diagonal(self.xp, rows, *(call.inputs[part] for part in PARTS))
 
-        return self._weights.get(rows.first, rows.stop, weights)
-
-    def _diagonal(self, rows: Rows, inputs: Arrays) -> Any:
-        return diagonal(self.xp, rows, *(inputs[part] for part in PARTS))
-
-    def _sum(self, partial: Any, rows: Rows, a: Any, b: Any) -> None:
-        GranuleSums(self.xp, partial, self._granule).add_dot(rows.first, a, b)
+        return self._inverses.get(rows.first, rows.stop, inverse)
 
     def _pieces(self, rows: Rows) -> Iterator[slice]:
-        for first in range(0, rows.count, self._piece):
-            yield slice(first, min(first + self._piece, rows.count))
+        """Yield places of own rows; but for the ends, of the same rows whatever the split."""
+        for start in range(rows.first // self._piece * self._piece, rows.stop, self._piece):
+            first, stop = max(start, rows.first), min(start + self._piece, rows.stop)
+            yield slice(first - rows.first, stop - rows.first)
 
 
 def step_length(values: Values) -> float:
@@ -254,15 +221,9 @@ def direction_weight(values: Values) -> float:
     return sum_of(values.now, "rz") / before if before else 0.0
 
 
-def _dot(a: Any, b: Any) -> float:
-    """Return a.b in double precision, with small temporary arrays."""
-    pieces = (slice(first, first + DOT_SIZE) for first in range(0, len(a), DOT_SIZE))
-    return sum(float((a[piece].astype("float64") * b[piece]).sum()) for piece in pieces)
-
-
 def _norm(a: Any) -> float:
     """Return the root of the sum of squares, which don't overflow, or underflow, all of them."""
     largest = max(float(a.max()), -float(a.min()))
-    pieces = (a[first : first + DOT_SIZE] for first in range(0, len(a), DOT_SIZE))
+    pieces = (a[first : first + NORM_SIZE] for first in range(0, len(a), NORM_SIZE))
     scaled = (piece.astype("float64") / largest for piece in pieces)
     return largest * math.sqrt(sum(float((piece * piece).sum()) for piece in scaled))
