@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import real_data
 from hetsched_workloads.kmeans import KMeans, KMeansParams
-from hetsched_workloads.kmeans.lloyd import largest_distance
-from hetsched_workloads.kmeans.variates import exponential, stream_key
+from hetsched_workloads.kmeans.lloyd import exponential, largest_distance, stream_key
 from hypothesis import assume, given
 from hypothesis import strategies as st
 

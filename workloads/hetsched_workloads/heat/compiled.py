@@ -40,7 +40,7 @@ def make(p: HeatParams, load: int, context: KernelContext) -> Mapping[str, Stage
 
     none = np.zeros((0, *p.shape[1:]), dtype)
     step(none, none)
-    return kernels.stages(p, np, step)
+    return kernels.kernels(p, np, step)
 
 
 def _edge(p: HeatParams, axis: int) -> _Edge:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from hetsched.errors import DataError
-from hetsched.workload import Arrays, KernelContext, Rows, StageKernel, Values
+from hetsched.workload import KernelContext, StageKernel
 from hetsched_workloads.heat.declaration import HeatParams
+from hetsched_workloads.stages import Call, stages
 
 Step = Callable[[Any, Any], float]
 """step(u with a halo of one row, new values) -> the largest change; 0 without a tolerance."""
@@ -20,42 +21,36 @@ are in use. On a GPU large enough for full speed; it may stay in the second-leve
 
 
 def make(p: HeatParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
-    return stages(p, context.xp, array_step(p, context.xp, _rows_of(p, context.xp)))
+    return kernels(p, context.xp, array_step(p, context.xp, _rows_of(p, context.xp)))
 
 
-def stages(p: HeatParams, xp: Any, step: Step) -> Mapping[str, StageKernel]:
+def kernels(p: HeatParams, xp: Any, step: Step) -> Mapping[str, StageKernel]:
     """Return the kernels by stage, with the given step."""
     count = _rows_of(p, xp)
 
-    def load(
-        rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
-        for first in range(0, rows.count, count):
-            block = inputs["initial"][first : first + count]
-            outputs["u"][first : first + count] = block
+    def load(call: Call) -> None:
+        for first in range(0, call.rows.count, count):
+            block = call.inputs["initial"][first : first + count]
+            call.outputs["u"][first : first + count] = block
             is_finite = xp.isfinite(block)  # what was copied is still in the cache
             if not bool(is_finite.all()):
                 line = is_finite.reshape(len(block), -1).all(axis=1)
-                row = rows.first + first + int(line.argmin())
+                row = call.rows.first + first + int(line.argmin())
                 raise DataError(f"initial: row {row} has a NaN or an infinite value")
-        partials["steps"][...] = 0
 
-    def advance(
-        rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
-        change = step(inputs["u"], outputs["u"])
-        partials["steps"][...] = values.before["steps"] + 1
+    def advance(call: Call) -> None:
+        change = step(call.inputs["u"], call.outputs["u"])
+        call.partials["steps"][...] = call.values.before["steps"] + 1
         if p.tolerance > 0:
-            partials["change"][...] = change
+            call.partials["change"][...] = change
 
-    def result(
-        rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
-        outputs["final"][...] = inputs["u"][1:-1]
-        if rows.is_first:
-            outputs["steps"][...] = int(values.now["steps"])
+    return stages(load=load, step=advance, result=result)
 
-    return {"load": load, "step": advance, "result": result}
+
+def result(call: Call) -> None:
+    call.outputs["final"][...] = call.inputs["u"][1:-1]
+    if call.rows.is_first:
+        call.outputs["steps"].fill(int(call.values.now["steps"]))
 
 
 def array_step(p: HeatParams, xp: Any, count: int) -> Step:

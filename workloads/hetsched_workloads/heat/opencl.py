@@ -10,9 +10,11 @@ import numpy as np
 import pyopencl.array
 
 from hetsched.errors import DataError
-from hetsched.workload import Arrays, KernelContext, Rows, StageKernel, Values
+from hetsched.workload import KernelContext, StageKernel
 from hetsched_workloads.heat.declaration import HeatParams
+from hetsched_workloads.heat.kernels import result
 from hetsched_workloads.opencl_program import Program
+from hetsched_workloads.stages import Call, first_true, stages
 
 MAXIMA = 4096
 """Work items that look for the largest change, each in a part of the points."""
@@ -71,36 +73,23 @@ def make(p: HeatParams, load: int, context: KernelContext) -> Mapping[str, Stage
         AXES=len(p.shape), MIDDLE=borders[-2], LAST=borders[-1],
     )  # fmt: skip
 
-    def start(
-        rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
-        new = outputs["u"]
-        bad = pyopencl.array.zeros(new.queue, rows.count, np.int8)
-        program("load", (new.size,), None, new, inputs["initial"], bad, np.int64(points))
-        where = np.flatnonzero(bad.get())
-        if len(where):
-            row = rows.first + int(where[0])
+    def start(call: Call) -> None:
+        new = call.outputs["u"]
+        bad = pyopencl.array.zeros(new.queue, call.rows.count, np.int8)
+        program("load", (new.size,), None, new, call.inputs["initial"], bad, np.int64(points))
+        if (row := first_true(np, bad.get())) is not None:
+            row += call.rows.first
             raise DataError(f"initial: row {row} has a NaN or an infinite value")
-        partials["steps"][...] = 0
 
-    def step(
-        rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
-        u, new = inputs["u"], outputs["u"]
-        size = rows_and_cols[1], rows.count * rows_and_cols[0]
+    def step(call: Call) -> None:
+        u, new = call.inputs["u"], call.outputs["u"]
+        size = rows_and_cols[1], call.rows.count * rows_and_cols[0]
         numbers: list[Any] = [*map(np.int32, rows_and_cols), real(p.ratio), real(p.border_value)]
         program("advance", size, None, new, u, *numbers)
         if p.tolerance > 0:
             found = pyopencl.array.empty(new.queue, MAXIMA, p.dtype)
             program("largest", (MAXIMA,), None, found, new, u[1:-1], np.int64(new.size))
-            partials["change"][...] = found.get().max()
-        partials["steps"][...] = values.before["steps"] + 1
+            call.partials["change"][...] = found.get().max()
+        call.partials["steps"][...] = call.values.before["steps"] + 1
 
-    def result(
-        rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
-        outputs["final"][...] = inputs["u"][1:-1]
-        if rows.is_first:
-            outputs["steps"].fill(int(values.now["steps"]))
-
-    return {"load": start, "step": step, "result": result}
+    return stages(load=start, step=step, result=result)

@@ -17,10 +17,10 @@ import numpy as np
 from scipy.sparse import csc_array
 
 from hetsched.errors import DataError
-from hetsched.workload import Arrays, KernelContext, Rows, StageKernel, Values
+from hetsched.workload import KernelContext, Rows, StageKernel
 from hetsched_workloads.kmeans import lloyd
 from hetsched_workloads.kmeans.declaration import KMeansParams
-from hetsched_workloads.kmeans.variates import exponential, stream_key
+from hetsched_workloads.stages import Call, first_true, stages
 
 CORE_BLOCK_BYTES, GPU_BLOCK_BYTES = 1 << 20, 32 << 20
 """Bytes of a block of scores: about a core's second-level cache. On a GPU large enough for full
@@ -50,7 +50,7 @@ class LloydKernels:
         self._label_matrix = functools.lru_cache(maxsize=2)(self._make_label_matrix)
 
     def stages(self) -> Mapping[str, StageKernel]:
-        return {name: getattr(self, name) for name in ("seed", "assign", "label", "result")}
+        return stages(seed=self.seed, assign=self.assign, label=self.label, result=self.result)
 
     def _blocks(self, count: int) -> Iterator[slice]:
         for first in range(0, count, self._step):
@@ -59,35 +59,32 @@ class LloydKernels:
     def _host(self, array: Any) -> np.ndarray:
         return np.asarray(array if self._xp is np else self._xp.asnumpy(array))
 
-    def seed(
-        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
-        p, xp, points, now = self._p, self._xp, inputs["points"], values.now
-        count, is_given = lloyd.seeds_so_far(p, now), p.start == "given"
+    def seed(self, call: Call) -> None:
+        p, xp, rows, now, partials = self._p, self._xp, call.rows, call.values.now, call.partials
+        points, count, is_given = call.inputs["points"], lloyd.seeds_so_far(p, now), False
         if count == 0:
             self._check(points, rows)
-            outputs["assigned"][...] = -1
-        lloyd.fill_start(now, partials)
+            call.outputs["assigned"][...] = -1
+        partials["extent"][...] = now.get("extent", 0)
         newest = None
-        if is_given:
-            start = self._host(inputs["start"])
+        if p.start == "given":
+            is_given, start = True, self._host(call.inputs["start"])
             if not np.isfinite(start).all():
                 raise DataError("start: a centroid has a NaN or an infinite coordinate")
             lloyd.write_centroids(p, partials, start)
             newest = xp.asarray(start[0].astype(p.dtype))
         elif count:
             newest = xp.asarray(lloyd.seeds(p, now)[count - 1].astype(p.dtype))
-        key, best = stream_key(p.start_seed, count), (np.inf, 0)
+        key, best = lloyd.stream_key(p.start_seed, count), (np.inf, 0)
         for part in self._blocks(rows.count):
-            nearest = outputs["nearest"][part]
+            nearest = call.outputs["nearest"][part]
             if newest is not None:
                 is_first = is_given or count == 1
                 self._approach(points[part], newest, nearest, partials["extent"], is_first)
             if not is_given:
-                keys = exponential(xp, key, rows.first + part.start, part.stop - part.start)
+                keys = lloyd.exponential(xp, key, rows.first + part.start, part.stop - part.start)
                 if count:
-                    with np.errstate(divide="ignore"):
-                        keys /= nearest
+                    keys /= nearest
                 index = int(keys.argmin())
                 best = min(best, (float(keys[index]), part.start + index))
         if not is_given:
@@ -96,9 +93,9 @@ class LloydKernels:
 
     def _check(self, points: Any, rows: Rows) -> None:
         for part in self._blocks(rows.count):
-            is_finite = self._xp.isfinite(points[part]).all(axis=1)
-            if not bool(is_finite.all()):
-                point = rows.first + part.start + int(is_finite.argmin())
+            bad = ~self._xp.isfinite(points[part]).all(axis=1)
+            if (index := first_true(self._xp, bad)) is not None:
+                point = rows.first + part.start + index
                 raise DataError(f"points: row {point} has a NaN or an infinite coordinate")
 
     def _approach(
@@ -106,9 +103,8 @@ class LloydKernels:
     ) -> None:
         """Take the squared distances to a seed into account."""
         xp, difference = self._xp, self._block[: len(points), :-1]
-        with np.errstate(over="ignore"):
-            xp.subtract(points, seed, out=difference)
-            squares = xp.einsum("ij,ij->i", difference, difference)
+        xp.subtract(points, seed, out=difference)
+        squares = xp.einsum("ij,ij->i", difference, difference)
         if not is_first:
             xp.minimum(nearest, squares, out=nearest)
             return
@@ -117,20 +113,17 @@ class LloydKernels:
         nearest[...] = squares
         extent[...] = max(float(extent), float(xp.abs(difference).max()))
 
-    def assign(
-        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
-        p, labels = self._p, outputs["assigned"]
-        centroids = lloyd.next_centroids(p, values.before)
+    def assign(self, call: Call) -> None:
+        p, points, partials = self._p, call.inputs["points"], call.partials
+        labels, former = call.outputs["assigned"], call.inputs["assigned"]
+        centroids = lloyd.next_centroids(p, call.values.before)
         lloyd.write_centroids(p, partials, centroids)
         sums = self._xp.zeros((p.clusters, p.dimensions + 1))
-        changed = self._nearest(inputs["points"], centroids, labels, inputs["assigned"], sums)
+        partials["changed"][...] = self._nearest(points, centroids, labels, former, sums)
         partials["members"][...] = self._host(sums)
-        partials["changed"][...] = changed
-        lloyd.fill_unused(partials["farthest"])
         # Only then can a cluster have no points on any device.
         if not partials["members"][:, -1].all():
-            self._farthest(rows, inputs["points"], labels, centroids, partials["farthest"])
+            self._farthest(call.rows, points, labels, centroids, partials["farthest"])
 
     def _nearest(
         self, points: Any, centroids: np.ndarray, labels: Any, former: Any, sums: Any
@@ -192,20 +185,16 @@ class LloydKernels:
             candidates[:, 2:] = self._host(points[part][xp.asarray(order)])
             farthest[...] = lloyd.merge_farthest((farthest, candidates))
 
-    def label(
-        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
-        centroids = lloyd.next_centroids(self._p, values.now)
-        points, labels, centres = inputs["points"], outputs["labels"], self._xp.asarray(centroids)
+    def label(self, call: Call) -> None:
+        centroids = lloyd.next_centroids(self._p, call.values.now)
+        points, labels = call.inputs["points"], call.outputs["labels"]
         self._nearest(points, centroids, labels, None, None)
-        blocks = self._blocks(rows.count)
+        centres, blocks = self._xp.asarray(centroids), self._blocks(len(points))
         squares = (self._squares(points[part], centres, labels[part]) for part in blocks)
-        partials["inertia"][...] = sum(float(each.sum()) for each in squares)
+        call.partials["inertia"][...] = sum(float(each.sum()) for each in squares)
 
-    def result(
-        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
-        if rows.is_first:
-            centroids = lloyd.next_centroids(self._p, values.now)
-            outputs["centroids"][...] = self._xp.asarray(centroids)
-            outputs["inertia"][...] = float(values.now["inertia"])
+    def result(self, call: Call) -> None:
+        if call.rows.is_first:
+            centroids = lloyd.next_centroids(self._p, call.values.now)
+            call.outputs["centroids"][...] = self._xp.asarray(centroids)
+            call.outputs["inertia"][...] = float(call.values.now["inertia"])

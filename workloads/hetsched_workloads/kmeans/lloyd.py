@@ -9,7 +9,7 @@ Reductions, all float64:
 * extent (): largest difference of a point's coordinate and the first seed's; see `check_extent`.
 * changed (): points whose label differs from that of the previous iteration.
 * farthest (moved, dimensions + 2): points far from their centroid: square of the distance, number,
-  coordinates; unused rows have the distance -1. Only complete if a cluster has no points.
+  coordinates; unused rows are zero. Only complete if a cluster has no points.
 """
 
 from __future__ import annotations
@@ -103,26 +103,13 @@ def merge_farthest(parts: Sequence[np.ndarray]) -> np.ndarray:
     return merged
 
 
-def fill_start(values: Named, partials: Named) -> None:
-    """Set the reductions that the start doesn't compute."""
-    partials["members"][...] = 0
-    partials["changed"][...] = 0
-    partials["extent"][...] = values.get("extent", 0)
-    fill_unused(partials["farthest"])
-
-
-def fill_unused(farthest: np.ndarray) -> None:
-    farthest[...] = 0
-    farthest[:, 0] = -1
-
-
 def write_seed(
     p: Any, values: Named, partials: Named, key: float, index: int, point: np.ndarray
 ) -> None:
     """Write the table with a candidate for the next seed."""
-    count = seeds_so_far(p, values)
-    table = partials["centroids"]
-    table[...] = values["centroids"] if count else 0
+    count, table = seeds_so_far(p, values), partials["centroids"]
+    if count:
+        table[...] = values["centroids"]
     table[count, : p.dimensions] = point
     table[p.clusters, :3] = count + 1, key, index
 
@@ -130,6 +117,33 @@ def write_seed(
 def write_centroids(p: Any, partials: Named, centroids: np.ndarray) -> None:
     """Write the table of an iteration, the same on all devices."""
     table = partials["centroids"]
-    table[...] = 0
     table[: p.clusters, : p.dimensions] = centroids
     table[p.clusters, 0] = p.clusters
+
+
+# ---- Points are drawn by a race: with an exponential variate E of each, the point with the
+# smallest E / w is drawn with a probability proportional to w, whatever the split.
+
+
+def stream_key(seed: int, number: int) -> int:
+    """Return the key of the stream of a round."""
+    return int(np.random.SeedSequence((seed, number)).generate_state(1, np.uint64)[0])
+
+
+def exponential(xp: Any, key: int, first: int, count: int) -> Any:
+    """Return the variates of the points from `first` on, (count,) float64, all above 0.
+
+    Bits: SplitMix64 with the point as counter (Steele, Lea & Flood, OOPSLA 2014).
+    """
+    bits = xp.arange(first + 1, first + 1 + count, dtype=xp.uint64)
+    bits *= xp.uint64(0x9E3779B97F4A7C15)
+    bits += xp.uint64(key)
+    bits ^= bits >> xp.uint64(30)
+    bits *= xp.uint64(0xBF58476D1CE4E5B9)
+    bits ^= bits >> xp.uint64(27)
+    bits *= xp.uint64(0x94D049BB133111EB)
+    bits ^= bits >> xp.uint64(31)
+    uniform = (bits >> xp.uint64(11)).astype(xp.float64)
+    uniform += 0.5
+    uniform *= 2.0**-53
+    return -xp.log(uniform)
