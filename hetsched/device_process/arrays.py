@@ -131,7 +131,9 @@ class Attachments:
             array = ArenaArray(spec, stored.values(attached), takes_any_layout)
         if spec.role != "resident" or array.direct(0, 0) is not None:
             return array
-        return ResidentArray(array)
+        values = np.empty(spec.unit_shape, spec.dtype)
+        array.read(0, 0, values)
+        return ArenaArray(spec, values)
 
     def _attached(self, stored: device_messages.StoredArray) -> np.ndarray | OpenFile:
         attached = self._objects.get(stored.key)
@@ -230,29 +232,6 @@ class ArenaArray:
 
     def _part(self, first: int, count: int) -> np.ndarray:
         return self._stored if self._is_whole else self._stored[first : first + count]
-
-
-class ResidentArray:
-    """A resident array that must be read or converted: once, at its first use."""
-
-    def __init__(self, source: HostArray) -> None:
-        self.spec = source.spec
-        self._source = source
-        self._values: np.ndarray | None = None
-
-    def direct(self, first: int, count: int) -> np.ndarray | None:
-        if self._values is None:
-            values = np.empty(self.spec.unit_shape, self.spec.dtype)
-            self._source.read(0, 0, values)
-            self._values = values
-        return self._values
-
-    def read(self, first: int, count: int, into: np.ndarray) -> None:
-        self._source.read(first, count, into)
-
-    def write(self, first: int, count: int, values: np.ndarray) -> None:
-        self._source.write(first, count, values)
-        self._values = None
 
 
 # ---- arrays in files

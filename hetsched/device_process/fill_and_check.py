@@ -14,10 +14,10 @@ import numpy as np
 
 from hetsched.device_process.arrays import HostArrays
 from hetsched.devices.base import HostArray
-from hetsched.devices.slot_layout import unit_bytes
 from hetsched.errors import DataError
 from hetsched.transport import device_messages
 from hetsched.workload import BaseWorkload, Iterative, Rows, Workload
+from hetsched.workload.protocol import array_bytes
 
 ROUNDINGS = 8.0
 """Allowed error in roundings of a unit's largest value: a transform has log2(n) steps with one
@@ -55,7 +55,7 @@ def _block_ranges(
     first: int, count: int, arrays: Sequence[HostArray]
 ) -> Iterator[tuple[int, int]]:
     """Yield (first, count) of blocks of about BLOCK_BYTES in all `arrays` together."""
-    bytes_per_unit = sum(unit_bytes(array.spec) for array in arrays)
+    bytes_per_unit = sum(array_bytes(array.spec) for array in arrays)
     step = max(1, BLOCK_BYTES // max(1, bytes_per_unit))
     for start in range(first, first + count, step):
         yield start, min(step, first + count - start)

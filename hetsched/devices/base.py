@@ -30,7 +30,10 @@ class HostArray(Protocol):
     spec: ArraySpec
 
     def direct(self, first: int, count: int) -> np.ndarray | None:
-        """Return a view of `count` units from `first`; None if they must be converted or read."""
+        """Return a view of `count` units from `first`; None if they must be converted or read.
+
+        Of a resident array it is the whole one, as kernels expect it, and never None.
+        """
 
     def read(self, first: int, count: int, into: np.ndarray) -> None:
         """Copy (and convert) units into `into` (count, *unit_shape). Raises IOFailure."""
@@ -46,8 +49,7 @@ class DeviceJob:
     Attributes
     ----------
     inputs, outputs : mapping
-        Array name -> HostArray; an inout array is in both. Resident inputs are read with
-        ``direct(0, 0)`` or ``read(0, 0, array)``: they ignore `first` and `count`.
+        Array name -> HostArray; an inout array is in both.
     chunk : int, units
         Size of the largest chunk.
     chunk_sizes : tuple of int, units

@@ -7,7 +7,6 @@ and a slot takes no more than `MemoryDemand.data`. In a larger slot, they start 
 
 from __future__ import annotations
 
-import math
 import mmap
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,14 +16,10 @@ import numpy as np
 from hetsched.memory import MemoryDemand
 from hetsched.plans.slots import slot_bytes
 from hetsched.workload import ArraySpec
+from hetsched.workload.protocol import array_bytes
 
 ALIGNMENT = 256
 """Of arrays in device memory, bytes: the widest loads of cuFFT and cuBLAS need less."""
-
-
-def unit_bytes(spec: ArraySpec) -> int:
-    """Return the bytes of one unit of an array, or of a whole resident one."""
-    return math.prod(spec.unit_shape) * np.dtype(spec.dtype).itemsize
 
 
 @dataclass(frozen=True)
@@ -33,9 +28,6 @@ class Buffer:
 
     spec: ArraySpec
     index: int
-
-    def shape(self, units: int) -> tuple[int, ...]:
-        return (units, *self.spec.unit_shape)
 
 
 @dataclass(frozen=True)
@@ -74,7 +66,7 @@ def slot_layout(
     `in_place`: output name -> name of the input whose buffer it reuses, if that has its size.
     """
     split = [spec for spec in arrays if not spec.is_whole]
-    size = {spec.name: unit_bytes(spec) for spec in split}
+    size = {spec.name: array_bytes(spec) for spec in split}
     in_place = {y: x for y, x in in_place.items() if size[y] == size[x]}
     buffered = [(spec, False) for spec in split if spec.is_input]
     buffered += [(spec, True) for spec in split if spec.is_output and spec.name not in in_place]
@@ -86,7 +78,7 @@ def slot_layout(
     for spec in split:
         if spec.is_output and spec.name in in_place:
             outputs[spec.name] = Buffer(spec, inputs[in_place[spec.name]].index)
-    unit_sizes = tuple(unit_bytes(spec) for spec, _ in buffered)
+    unit_sizes = tuple(array_bytes(spec) for spec, _ in buffered)
     return SlotLayout(inputs, outputs, unit_sizes, demand)
 
 
@@ -114,7 +106,7 @@ class HostBuffers:
 
     def array(self, key: Hashable, spec: ArraySpec, units: int) -> np.ndarray:
         """Return memory for `units`. A new buffer is touched here: later, it would be timed."""
-        nbytes = unit_bytes(spec) * units
+        nbytes = array_bytes(spec) * units
         memory = self._buffers.get(key)
         if memory is None or memory.nbytes < nbytes:
             memory = None

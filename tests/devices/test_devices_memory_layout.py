@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from hetsched.devices.accelerator.pinned import Pins
 from hetsched.devices.base import DeviceFault
-from hetsched.devices.slot_layout import slot_layout, unit_bytes
+from hetsched.devices.slot_layout import slot_layout
 from hetsched.memory import MemoryDemand
 from hetsched.testing.simulated import StrictRuntime
 from hetsched.testing.toys import shared
 from hetsched.workload import ArraySpec
+from hetsched.workload.protocol import array_bytes
 
 PAGE = 4096
 SPECS = st.lists(
@@ -41,7 +42,7 @@ def test_arrays_of_a_slot_are_aligned_and_never_overlap(
     offsets = layout.offsets(count)
 
     buffers = [*layout.inputs.values(), *layout.outputs.values()]
-    spans = sorted((offsets[b.index], count * unit_bytes(b.spec), b.spec.dtype) for b in buffers)
+    spans = sorted((offsets[b.index], count * array_bytes(b.spec), b.spec.dtype) for b in buffers)
     at = 0
     for start, nbytes, dtype in spans:
         assert start >= at

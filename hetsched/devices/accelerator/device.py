@@ -153,7 +153,11 @@ class Accelerator:
     def copy_in(self, chunk: Chunk, slot: Slot) -> None:
         with self._guard():
             self._current_job().arrays(chunk.count, slot)  # checks that the slot lies in the block
-            flight = self._start(chunk, slot)
+            if not self._flights and self._clock.is_stale():
+                self._clock.set()
+            events = PhaseEvents(self._runtime)
+            flight = ChunkFlight(self._current_job(), chunk, slot, events)
+            self._flights.append(flight)
             before = self._replace(flight)
             if self._deferred in before:
                 self._issue_deferred()
@@ -223,14 +227,6 @@ class Accelerator:
             raise InternalError(f"{self._name}: got a chunk before any job was prepared")
         return self._job
 
-    def _start(self, chunk: Chunk, slot: Slot) -> ChunkFlight:
-        if not self._flights and self._clock.is_stale():
-            self._clock.set()
-        events = PhaseEvents(self._runtime)
-        flight = ChunkFlight(self._current_job(), chunk, slot, events)
-        self._flights.append(flight)
-        return flight
-
     def _flight(self, chunk: Chunk) -> ChunkFlight:
         for flight in self._flights:
             if flight.chunk.id == chunk.id:
@@ -277,7 +273,6 @@ class ChunkFlight:
     chunk: Chunk
     slot: Slot
     events: PhaseEvents
-    is_staged: bool = False
     staging_start: float | None = None
     """When the host began to fill staging buffers; `staging_end`: when it had emptied them."""
     staging_end: float | None = None
@@ -310,8 +305,7 @@ class ChunkFlight:
         direct = route.direct(chunk)
         if direct is not None:
             return direct
-        if not self.is_staged:
-            self.is_staged = True
+        if self.staging_start is None:
             if previous is not None and not previous.has_landed:
                 previous.events.in_end.wait()
             self.staging_start = self.job.host_seconds()

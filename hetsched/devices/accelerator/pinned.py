@@ -17,6 +17,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -36,14 +37,6 @@ MAX_PINNED_FRACTION = 0.25
 
 def default_quota() -> int:
     return min(MAX_PINNED_BYTES, int(MAX_PINNED_FRACTION * machine_memory()))
-
-
-def ranges(start: int, stop: int, slice_bytes: int) -> Iterator[tuple[int, int]]:
-    """Divide [start, stop) at multiples of `slice_bytes`."""
-    while start < stop:
-        end = min(stop, (start // slice_bytes + 1) * slice_bytes)
-        yield start, end
-        start = end
 
 
 def mapping_of(array: np.ndarray) -> mmap.mmap | None:
@@ -78,8 +71,9 @@ class Pinned:
 
     def slices(self, start: int, stop: int) -> list[np.ndarray]:
         """Return its bytes from `start` to `stop`, divided where registrations end."""
-        values = np.frombuffer(self.view, np.uint8)
-        return [values[first:end] for first, end in ranges(start, stop, self.slice_bytes)]
+        values, size = np.frombuffer(self.view, np.uint8), self.slice_bytes
+        ends = [*range((start // size + 1) * size, stop, size), stop]
+        return [values[first:end] for first, end in pairwise([start, *ends])]
 
     def only_ours(self) -> bool:
         """Whether the mapping has no other references than `view`'s and this call's."""
@@ -132,16 +126,14 @@ class Pins:
     def split(self, copies: Iterable[Copy]) -> Iterator[Copy]:
         """Divide copies from and to any host memory where registrations end."""
         for copy in copies:
-            first, start = copy.host.ctypes.data, 0
-            for host in self._slices(first, first + copy.host.nbytes) or [copy.host]:
-                yield Copy(copy.block, copy.offset + start, host)
-                start += host.nbytes
-
-    def _slices(self, first: int, stop: int) -> list[np.ndarray]:
-        for pinned in self._pinned.values():
-            if pinned.address <= first < pinned.address + pinned.nbytes:
-                return pinned.slices(first - pinned.address, stop - pinned.address)
-        return []
+            first, offset, parts = copy.host.ctypes.data, copy.offset, [copy.host]
+            for pinned in self._pinned.values():
+                start = first - pinned.address
+                if 0 <= start < pinned.nbytes:
+                    parts = pinned.slices(start, start + copy.host.nbytes)
+            for host in parts:
+                yield Copy(copy.block, offset, host)
+                offset += host.nbytes
 
     def sweep(self) -> None:
         """Unpin the mappings that nothing else uses."""

@@ -16,10 +16,11 @@ from hetsched.devices.accelerator.pinned import Pinned, Pins, Staging, mapping_o
 from hetsched.devices.accelerator.runtime import Block, Copy, Fault, Queue, Runtime
 from hetsched.devices.base import DeviceJob, DeviceOutOfMemory, HostArray
 from hetsched.devices.kernels import find_variant, kernel_key, make_kernel, range_of
-from hetsched.devices.slot_layout import Buffer, SlotLayout, slot_layout, unit_bytes
+from hetsched.devices.slot_layout import Buffer, SlotLayout, slot_layout
 from hetsched.errors import DataError, InternalError, UsageError
 from hetsched.plans.slots import aligned
 from hetsched.workload import Kernel, KernelContext, Variant
+from hetsched.workload.protocol import array_bytes
 
 STAGING_FRACTION = 4
 """This part of the quota of pinned memory is left to staging buffers: slots, of which a few take
@@ -84,7 +85,7 @@ class JobPreparer:
         for name, host in job.inputs.items():
             if host.spec.role == "resident":
                 residents[name] = slots_start
-                slots_start += aligned(unit_bytes(host.spec))
+                slots_start += aligned(array_bytes(host.spec))
         slots_bytes = job.memory or max(1, job.slots) * layout.nbytes(job.chunk)
         self._make_room(job, slots_start + aligned(slots_bytes))
         kernel = self._kernel(job, variant)
@@ -152,15 +153,11 @@ class JobPreparer:
 
     def _copy_resident(self, block: Block, offset: int, host: HostArray) -> Any:
         """Copy a whole resident array in. It may be pageable, as nothing is timed here."""
-        spec = host.spec
-        values = host.direct(0, 0)
-        if values is None or not values.flags.c_contiguous:
-            values = np.empty(spec.unit_shape, spec.dtype)
-            host.read(0, 0, values)
-        copied = self._runtime.event()
+        spec, whole = host.spec, host.direct(0, 0)
+        assert whole is not None, "it was read when the job came"
+        values = np.ascontiguousarray(whole)
         self._copy_queue.copy_in(self._pins.split([Copy(block, offset, values)]), 0)
-        self._copy_queue.record(copied)
-        copied.wait()
+        self._runtime.synchronize()
         return self._compute_queue.array(block, offset, spec.unit_shape, spec.dtype)
 
     def _set_routes(self, prepared: LoadedJob) -> None:
@@ -281,7 +278,7 @@ class LoadedJob:
             name: self.queue.array(
                 self.block,
                 self.offset(buffer, units, slot),
-                buffer.shape(units),
+                (units, *buffer.spec.unit_shape),
                 buffer.spec.dtype,
             )
             for name, buffer in buffers.items()

@@ -14,7 +14,7 @@ import itertools
 import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -99,8 +99,8 @@ class CpuJob:
 
     def __init__(self, job: DeviceJob, kernels: CpuKernels) -> None:
         self.job = job
-        self.residents = {
-            name: _resident_values(array)
+        self.residents: dict[str, Any] = {
+            name: array.direct(0, 0)
             for name, array in job.inputs.items()
             if array.spec.role == "resident"
         }
@@ -150,9 +150,7 @@ class CpuJob:
             if not self.is_direct:
                 return buffers.array(next(numbers), array.spec, chunk.count)
             direct = array.direct(chunk.first, chunk.count)
-            if direct is None:
-                where = f"units from {chunk.first} on"
-                raise InternalError(f"{array.spec.name}: no direct view of {where}")
+            assert direct is not None, "any unit can be viewed, or none"
             return direct
 
         inputs = {name: view(array) for name, array in self.inputs.items()}
@@ -294,25 +292,7 @@ class CpuDevice:
         return self._job
 
 
-def _resident_values(array: HostArray) -> np.ndarray:
-    """Return a whole resident array as kernels expect it, copied only if necessary."""
-    values = array.direct(0, 0)
-    if values is None:
-        values = np.empty(array.spec.unit_shape, array.spec.dtype)
-        array.read(0, 0, values)
-    return values
-
-
 # ---- iterative jobs
-
-
-_Copies = tuple[tuple[Any, Any], ...]
-
-
-class _Views(NamedTuple):
-    inputs: Arrays
-    outputs: Arrays
-    borders: _Copies
 
 
 class HostStages:
@@ -330,7 +310,8 @@ class HostStages:
         clock.begin(job.job, max(1, len(job.workload.iteration(job.job.params))))
         self._kernels = kernels
         self._rows = Rows(0, 0, job.load)
-        self._views: dict[tuple[Part, str, int], _Views] = {}
+        self._views: dict[tuple[Part, str, int], tuple[Arrays, Arrays, list[tuple[Any, Any]]]] = {}
+        """Inputs, outputs, and copies to the border, of each stage."""
 
     has_own_memory = False
 
@@ -353,24 +334,18 @@ class HostStages:
         values: Values,
         partials: Mapping[str, Any],
     ) -> StageSeconds:
-        views = self._views_of(part, stage, iteration)
-        rows = self._rows
+        rows, key = self._rows, (part, stage.name, iteration % 2)
+        if key not in self._views:
+            given, written = self._home.views(stage, part, iteration, rows)
+            borders = list(self._home.border_copies(stage, part, iteration, rows))
+            self._views[key] = KernelArrays(given), KernelArrays(written), borders
+        inputs, outputs, borders = self._views[key]
         start = self._clock.now()
-        self._kernels[stage.name](rows, views.inputs, views.outputs, values, partials)
-        for ghost, source in views.borders:
+        self._kernels[stage.name](rows, inputs, outputs, values, partials)
+        for ghost, source in borders:
             ghost[...] = source
         end, _ = self._clock.end_of(rows.count, start)
         return StageSeconds(end - start)
 
     def write_back(self, iteration: int) -> float:
         return 0.0
-
-    def _views_of(self, part: Part, stage: Stage, iteration: int) -> _Views:
-        key = (part, stage.name, iteration % 2)
-        views = self._views.get(key)
-        if views is None:
-            own = self._home.views(stage, part, iteration, self._rows)
-            inputs, outputs = map(KernelArrays, own)
-            borders = tuple(self._home.border_copies(stage, part, iteration, self._rows))
-            views = self._views[key] = _Views(inputs, outputs, borders)
-        return views

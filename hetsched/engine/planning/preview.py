@@ -12,7 +12,6 @@ from hetsched import paths
 from hetsched.config import Config, located
 from hetsched.device import DeviceInfo
 from hetsched.devices.probe import probe
-from hetsched.devices.slot_layout import unit_bytes
 from hetsched.engine.admission.check import MachineLimits, resolve
 from hetsched.engine.admission.resolved_job import ResolvedJob, declared_demand, plug_in
 from hetsched.engine.planning.job_plan import first_plan, next_plan
@@ -27,6 +26,7 @@ from hetsched.planner.job_planner import plan_job
 from hetsched.planner.totals import PlanCache
 from hetsched.simulate.profile import ProfiledLoad, machine_for
 from hetsched.store.model_store import ModelStore
+from hetsched.workload.protocol import array_bytes
 
 
 def preview(spec: JobSpec, config: Config, source: str) -> Explanation:
@@ -85,8 +85,8 @@ def _on_profile(spec: JobSpec, config: Config, source: str) -> Explanation:
         split = [spec for spec in job.specs if not spec.is_whole]
         load = ProfiledLoad(
             job.load,
-            sum(unit_bytes(spec) for spec in split if spec.is_input),
-            sum(unit_bytes(spec) for spec in split if spec.is_output),
+            sum(array_bytes(spec) for spec in split if spec.is_input),
+            sum(array_bytes(spec) for spec in split if spec.is_output),
             flops,
             lambda kind: declared_demand(job.workload, job.params, kind),
         )
