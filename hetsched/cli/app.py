@@ -57,8 +57,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Learning": {"models": ("models", "Show, measure and export measured speeds.")},
 }
-"""Panel of the help -> command -> its module in `commands/`, its help. The module has a function
-or a Command of the command's name."""
+"""Panel of the help -> command -> its module in `commands/`, its help; see `Group.members`."""
 
 COMPLETE = "_HETSCHED_COMPLETE"  # Variable by which a shell's script asks for completions
 PARSER_ERROR: type[ClickException] = typer.BadParameter.__bases__[0].__bases__[0]
@@ -91,7 +90,9 @@ def call(words: Sequence[str], verbose: bool, debug: bool, log_format: str | Non
     return code if isinstance(code, int) else 0
 
 
-def command(name: str, function: Callable[..., int | None], help: str, **settings: Any) -> Command:
+def command(
+    name: str, function: Callable[..., int | None], help: str = "", **settings: Any
+) -> Command:
 
     @functools.wraps(function)
     def begun(*arguments: Any, **options: Any) -> int | None:
@@ -103,10 +104,10 @@ def command(name: str, function: Callable[..., int | None], help: str, **setting
     return typer.main.get_command(app)
 
 
-def group(help: str, cls: type[Group], metavar: str = "COMMAND [FLAGS]...") -> Command:
+def group(cls: type[Group], metavar: str = "COMMAND [FLAGS]...") -> Command:
     """Make a command with the subcommands that `cls` makes."""
     app = _typer(cls=cls, subcommand_metavar=metavar)
-    app.callback(help=help)(lambda: None)  # Typer makes a group only where there is a callback
+    app.callback()(lambda: None)  # Typer makes a group only where there is a callback
     return typer.main.get_command(app)
 
 
@@ -121,14 +122,21 @@ class Group(typer.core.TyperGroup):
     """Subcommands by name, each made when it is needed."""
 
     noun = "command"  # Name of the subcommands in error messages
-    members: ClassVar[Mapping[str, tuple[Any, str]]] = {}  # Name -> function, help
+    members: ClassVar[Mapping[str, tuple[Any, str]]] = {}
+    """Name -> a function, or the module in `commands/` that has a function or a Command of this
+    name; help."""
 
     def names(self) -> list[str]:
         return list(self.members)
 
     def make(self, name: str) -> Command:
-        function, help = self.members[name]
-        return command(name, function, help)
+        found, help = self.members[name]
+        if isinstance(found, str):
+            found = getattr(importlib.import_module(f"hetsched.cli.commands.{found}"), name)
+        if not isinstance(found, typer.core.TyperCommand | typer.core.TyperGroup):
+            return command(name, found, help)
+        found.help = help
+        return found
 
     def summary(self, name: str) -> str:
         return self.members[name][1]
@@ -162,12 +170,6 @@ class Commands(Group):
     """All commands of `hetsched`."""
 
     members = {name: about for panel in COMMANDS.values() for name, about in panel.items()}
-
-    def make(self, name: str) -> Command:
-        module, help = self.members[name]
-        found: Any = getattr(importlib.import_module(f"hetsched.cli.commands.{module}"), name)
-        is_made = isinstance(found, typer.core.TyperCommand | typer.core.TyperGroup)
-        return found if is_made else command(name, found, help)
 
     def panels(self) -> Mapping[str, Mapping[str, str]]:
         return {

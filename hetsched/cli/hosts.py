@@ -25,24 +25,17 @@ CHECK_PATIENCE = 30.0
 """Seconds for hosts to start."""
 HERE = "here"
 TAKEN = (
-    "workload",
-    "params",
-    "inputs",
-    "outputs",
-    "devices",
-    "memory_limit",
-    "verify",
-    "seed",
+    "workload", "params", "inputs", "outputs", "devices", "memory_limit", "verify", "seed",
     "every",
-)
+)  # fmt: skip
+"""Fields of a JobSpec that a job over hosts may have."""
 
 
 def run_on_hosts(spec: JobSpec, cluster: str, insecure: bool, force: bool, json: bool) -> None:
     """Run a job there, and print which host did what. Raises UsageError for other options."""
     for field in msgspec.structs.fields(JobSpec):
-        if field.name not in TAKEN and getattr(spec, field.name) != field.default:
-            if field.default is msgspec.NODEFAULT or not getattr(spec, field.name):
-                continue
+        value = getattr(spec, field.name)
+        if field.name not in TAKEN and value and value != field.default:
             raise UsageError(f"--{field.name.replace('_', '-')} isn't for a job over hosts")
     from hetsched.hosts.client import connect
 

@@ -107,7 +107,6 @@ Action = Callable[..., None]
 
 
 def workload_command(
-    help: str,
     *names: str,
     refused: str = "",
     more: Mapping[str, Callable[[Action], Command]] | None = None,
@@ -140,7 +139,7 @@ def workload_command(
                     return others[name](action)
                 return _of_workload(name, workloads.find(name), action, names, refused)
 
-        return group(help, Workloads, "WORKLOAD [FLAGS]...")
+        return group(Workloads, "WORKLOAD [FLAGS]...")
 
     return made
 

@@ -29,7 +29,7 @@ def ask(*words: str) -> JobSpec:
     def action(spec: JobSpec) -> None:
         raise Asked(spec)
 
-    command = workload_command("", *COMPUTED)(action)
+    command = workload_command(*COMPUTED)(action)
     with pytest.raises(Asked) as asked:
         command.main(["diffusing_workload:Diffusion", *words], standalone_mode=False)
     return asked.value.spec

@@ -7,10 +7,7 @@ import random
 
 import pytest
 
-from hetsched.cli.commands.measure import (
-    MeasurementCase,
-    MeasurementSchedule,
-)
+from hetsched.cli.commands.measure import MeasurementCase, MeasurementSchedule
 from hetsched.errors import UsageError
 from hetsched.job import DeviceReport
 
@@ -86,7 +83,7 @@ def test_what_cannot_be_run_is_dropped() -> None:
     measuring = MeasurementSchedule([4, 8], {"cpu0": ["a", "b"]}, until=0.025)
     while (case := measuring.ask()) is not None:
         if case.variants["cpu0"] == "a":
-            measuring.drop(case)
+            measuring.cases.remove(case)
         else:
             case.add([device("cpu0", case.units, 1.0)])
 

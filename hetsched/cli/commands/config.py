@@ -110,7 +110,7 @@ class ConfigCommands(Group):
     }
 
 
-config = group("Show, locate or check a configuration.", ConfigCommands)
+config = group(ConfigCommands)
 
 
 def _switch(help: str) -> Any:

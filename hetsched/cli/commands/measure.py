@@ -54,10 +54,7 @@ def fraction(text: str) -> float:
     return value
 
 
-@workload_command(
-    "Measure a workload's speed at chosen sizes.", "devices", "memory_limit", "seed",
-    refused="it's measured while it runs; run it",
-)  # fmt: skip
+@workload_command("devices", "memory_limit", "seed", refused="it's measured while it runs; run it")
 def measure(
     spec: JobSpec,
     sizes: Annotated[
@@ -208,20 +205,11 @@ class MeasurementSchedule:
             for turn in range(max(map(len, group.values()), default=0))
             for size in dict.fromkeys(sizes)
         ]
-        self._turn = 0
 
     def ask(self) -> MeasurementCase | None:
-        """Return the case to run next; None when all are done."""
-        for _ in self.cases:
-            case = self.cases[self._turn % len(self.cases)]
-            self._turn += 1
-            if not self.is_done(case):
-                return case
-        return None
-
-    def drop(self, case: MeasurementCase) -> None:
-        self._turn = self.cases.index(case)
-        self.cases.remove(case)
+        """Return the case to run next, the one with the fewest repeats; None when all are done."""
+        left = (case for case in self.cases if not self.is_done(case))
+        return min(left, key=lambda case: case.repeats, default=None)
 
     def is_done(self, case: MeasurementCase) -> bool:
         has_min_repeats = case.repeats >= min(MIN_REPEATS, self.max_repeats)
@@ -319,7 +307,7 @@ def _run_all(
                 raise
             error = error_of(state)
             if isinstance(error, Unavailable) and len(schedule.cases) > 1:
-                schedule.drop(case)
+                schedule.cases.remove(case)
                 note(f"skipped: {error}")
             elif error is None and job.report is not None:
                 case.add(job.report.devices)

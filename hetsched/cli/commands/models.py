@@ -23,7 +23,7 @@ from hetsched.text import clean_json, columns, number, short_device, work_label
 from hetsched.units import closest_hint, counted, format_seconds
 
 if TYPE_CHECKING:
-    from typer._click import Command, Context
+    from typer._click import Context
 
     from hetsched.models import Knot
     from hetsched.models.samples import CurveName
@@ -339,18 +339,11 @@ class ModelCommands(Group):
     members = {
         "list": (list_models, "List models with their speed at the largest size measured."),
         "show": (show, "Show every measured size with its confidence interval."),
-        "measure": (None, "Measure a workload's speed at chosen sizes."),
+        "measure": ("measure", "Measure a workload's speed at chosen sizes."),
         "export": (export_models, "Export all observations and races of variants as JSON."),
         "import": (import_models, "Add the observations of an export to the models."),
         "forget": (forget, "Delete models; later runs learn them again."),
     }
-
-    def make(self, name: str) -> Command:
-        if name == "measure":
-            from hetsched.cli.commands.measure import measure
-
-            return measure
-        return super().make(name)
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         first = args[0] if args else ""
@@ -364,4 +357,4 @@ class ModelCommands(Group):
         return super().parse_args(ctx, args)
 
 
-models = group("Show, measure and export measured speeds.", ModelCommands, "[COMMAND] [FLAGS]...")
+models = group(ModelCommands, "[COMMAND] [FLAGS]...")

@@ -268,9 +268,8 @@ def _prioritize(numbers: JobNumbers, priority: Priority) -> None:
     change_each(numbers, change)
 
 
-prioritize = command(  # a negative number isn't an option
-    "prioritize", _prioritize, "Change the priority of waiting jobs.", ignore_unknown_options=True
-)
+# A negative number isn't an option
+prioritize = command("prioritize", _prioritize, ignore_unknown_options=True)
 
 
 def retry(

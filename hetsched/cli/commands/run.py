@@ -31,10 +31,7 @@ GRACE_SECONDS = 1.0
 of a job that has just been sent. Arbitrary: a double press."""
 
 
-@workload_command(
-    "Run one job here, without a daemon.", *COMPUTED,
-    more={"map": run_map, "reduce": run_reduce},
-)  # fmt: skip
+@workload_command(*COMPUTED, more={"map": run_map, "reduce": run_reduce})
 def run(
     spec: JobSpec,
     force: flags.Force = False,
@@ -69,10 +66,7 @@ def _next_step(spec: JobSpec) -> str:
     return f"next: hetsched models shows the measured speeds; {shown}"
 
 
-@workload_command(
-    "Submit one job to the daemon and follow it.", *COMPUTED, *QUEUED,
-    more={"map": submit_map(*MAPPED, *QUEUED)},
-)  # fmt: skip
+@workload_command(*COMPUTED, *QUEUED, more={"map": submit_map(*MAPPED, *QUEUED)})
 def submit(
     spec: JobSpec,
     *,
@@ -162,7 +156,7 @@ def _detached(number: int, cancel: Callable[[int], None]) -> Cancelled:
     return Cancelled(f"interrupted; detached from job {number}, which continues")
 
 
-@workload_command("Show the plan without running it.", *PLANNED)
+@workload_command(*PLANNED)
 def plan(
     spec: JobSpec,
     trace: flags.Trace = None,

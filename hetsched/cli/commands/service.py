@@ -251,4 +251,4 @@ class ServiceCommands(Group):
     }
 
 
-service = group("Run the daemon as a systemd user service.", ServiceCommands)
+service = group(ServiceCommands)
