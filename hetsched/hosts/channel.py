@@ -261,8 +261,9 @@ class Channel:
         self._thread.join()
 
     def _wake(self) -> None:
-        with contextlib.suppress(OSError):
-            self._waker.send(b"x")
+        if threading.current_thread() is not self._thread:  # that looks before it sleeps
+            with contextlib.suppress(OSError):
+                self._waker.send(b"x")
 
     def _run(self) -> None:
         reason = "closed"
@@ -298,7 +299,8 @@ class Channel:
         beat = self._patience / BEATS
         while True:
             now = time.monotonic()
-            if now - said >= beat and not self._out:
+            # Often it wakes for the other end's beat: one wake for both, not two.
+            if now - said >= beat / 2 and not self._out:
                 self.send(Beat())
             wrote = self._write()
             if wrote:

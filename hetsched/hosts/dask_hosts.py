@@ -144,7 +144,7 @@ class DaskHosts(TcpHosts):
 
     def _look(self) -> None:
         """Connect to new workers, each in a thread of its own: it may not answer."""
-        workers = set(self._dask.scheduler_info(n_workers=-1)["workers"])
+        workers = set(self._dask.nthreads())
         with self._changed:
             self._workers, now = workers, time.monotonic()
             known: tuple[dict[str, Any], ...] = (self._joined, self._asked, self._refused)
