@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,7 +33,7 @@ from hetsched.devices.accelerator.rows import (
     piece_sizes,
     spare_rows,
 )
-from hetsched.devices.accelerator.runtime import PhaseEvents, Queue, Runtime
+from hetsched.devices.accelerator.runtime import Copy, PhaseEvents, Queue, Runtime
 from hetsched.devices.base import DeviceOutOfMemory, IterativeJob, StageSeconds
 from hetsched.devices.kernels import find_variant, make_kernel
 from hetsched.errors import DataError
@@ -86,6 +86,7 @@ class AcceleratorStages:
         self._is_deferring = False
         self._saved = set(saved_names(job.workload, job.job.params))
         self._h2d, self._compute, self._d2h = queues
+        self._pins = pins
         self._marks = runtime.event(), runtime.event()
         self._flights: deque[_Flight] = deque()
         """Pieces that are copied out, the oldest first."""
@@ -101,7 +102,13 @@ class AcceleratorStages:
         self._missing: list[tuple[int, int]] = []
         """Parts of the held rows that are in the home arrays only."""
         self._demand = replace(job.job.demand, limit=memory)
-        self._kernels = _kernels(job, runtime)
+        context = KernelContext(
+            runtime.kernels, 1, job.job.cache, runtime.xp, SharedWorkArea(runtime, 0), job.job.say
+        )
+        kernels: Any = make_kernel(find_variant(job.job, runtime.kernels), job.job, context)
+        self._kernels: Mapping[str, StageKernel] = kernels
+        # They fill arrays and make plans in the default queue, which ours don't wait for.
+        runtime.synchronize()
 
     def begin(self) -> None:
         self._is_deferring = False
@@ -163,10 +170,11 @@ class AcceleratorStages:
     ) -> float:
         with self._guard():
             queue, (begin, end) = self._d2h, self._marks
-            queue.record(begin)
             state = self._arrays.state
             names = [name for name in self._saved if name in state and not state[name].is_whole]
-            held.store(queue, names, Part.ITERATION, iteration, parts)
+            copies = held.store(names, Part.ITERATION, iteration, parts)
+            queue.record(begin)
+            queue.copy_out(self._pins.split(copies), sum(stop - first for first, stop in parts))
             queue.record(end)
             end.wait()
             return end.seconds_after(begin)
@@ -196,11 +204,13 @@ class AcceleratorStages:
 
         Of whole arrays those of others are copied before stages that read them, but not its own.
         """
+        copies = list[Copy]()
         if self._held is not None:
-            self._held.load(self._h2d, [part for part in self._missing if part[0] < part[1]])
+            copies += self._held.load(part for part in self._missing if part[0] < part[1])
         for name, whole in self._arrays.whole.items():
             if name in self._arrays.state:
-                whole.to_device(self._h2d, None, self._rows.first, self._rows.stop)
+                copies += whole.copies(self._rows.first, self._rows.stop)
+        self._copy_in(copies)
         self._transfers.forget()
         self._missing, self._has_new_rows = [], False
 
@@ -208,7 +218,7 @@ class AcceleratorStages:
         """Allocate memory, and load the rows that stay. Raises DeviceOutOfMemory."""
         arrays, rows = self._arrays, self._rows
         if not arrays.whole:
-            arrays.load_whole(self._h2d)
+            self._copy_in(list(arrays.load_whole()))
         workload, params = self._job.workload, self._job.job.params
         overhead, granule = piece_overhead(workload, params), workload.granule(params)
         own = (rows.first, rows.stop)
@@ -266,12 +276,17 @@ class AcceleratorStages:
     def _fetch(self, call: _StageCall) -> None:
         """Start to copy in what other devices wrote, which all pieces wait for."""
         rows = self._rows if self._held is None else self._held.rows
+        copies = list[Copy]()
         for copy in self._transfers.to_device(call.stage, call.part, call.iteration, rows):
             target = self._arrays.whole.get(copy.array.name)
             if target is None and self._held is not None:
                 target = self._held.of(copy.array.name)
             if target is not None:
-                target.to_device(self._h2d, copy.buffer, copy.first, copy.stop)
+                copies += target.copies(copy.first, copy.stop, copy.buffer)
+        self._copy_in(copies)
+
+    def _copy_in(self, copies: Sequence[Copy]) -> None:
+        self._h2d.copy_in(self._pins.split(copies), _largest(copies))
 
     def _issue(self, call: _StageCall, waiting: deque[_Flight]) -> float:
         """Issue all operations; return the seconds of kernels that have ended."""
@@ -283,7 +298,7 @@ class AcceleratorStages:
             taken = {id(flight.piece) for flight in ready}
             while waiting and id(waiting[0].piece) not in taken:
                 flight = waiting.popleft()
-                self._copy_in(call, flight, last.get(id(flight.piece)))
+                self._begin(call, flight, last.get(id(flight.piece)))
                 last[id(flight.piece)] = flight
                 taken.add(id(flight.piece))
                 ready.append(flight)
@@ -292,40 +307,32 @@ class AcceleratorStages:
             if flight.piece is self._held:
                 held = flight  # others are copied out first, as pieces need their memory
             else:
-                self._copy_out(call, flight)
+                self._end(call, flight)
             # An older piece than any in memory: waiting for it doesn't keep queues from work.
             if len(self._flights) > 2 * len(last):
                 seconds += self._land()
         if held is not None:
-            self._copy_out(call, held)
+            self._end(call, held)
         return seconds
 
-    def _copy_in(self, call: _StageCall, flight: _Flight, previous: _Flight | None) -> None:
-        queue, piece = self._h2d, flight.piece
+    def _begin(self, call: _StageCall, flight: _Flight, previous: _Flight | None) -> None:
         if previous is not None:
-            queue.wait(previous.events.out_end)
-        if piece is not self._held:
-            piece.place(flight.rows)
-            piece.load_inputs(queue, call.stage, call.part, call.iteration)
-        queue.record(flight.events.in_end)
+            self._h2d.wait(previous.events.out_end)
+        if flight.piece is not self._held:
+            flight.piece.place(flight.rows)
+            copies = flight.piece.load_inputs(call.stage, call.part, call.iteration)
+            self._h2d.copy_in(self._pins.split(copies), flight.rows.count)
+        self._h2d.record(flight.events.in_end)
 
     def _launch(self, call: _StageCall, flight: _Flight) -> None:
-        queue, rows = self._compute, flight.rows
         own = flight.piece.views(call.stage, call.part, call.iteration)
         inputs, outputs = map(KernelArrays, own)
         kernel = self._kernels[call.stage.name]
-        queue.wait(flight.events.in_end)
-        queue.record(flight.events.compute_start)
-        run = partial(kernel, rows, inputs, outputs, call.values, flight.partials)
-        queue.launch(run, rows.count)
-        queue.record(flight.events.compute_end)
-
-    def _copy_out(self, call: _StageCall, flight: _Flight) -> None:
-        queue = self._d2h
-        queue.wait(flight.events.compute_end)
-        self._store(call, flight.piece, queue)
-        queue.record(flight.events.out_end)
-        self._flights.append(flight)
+        run = partial(kernel, flight.rows, inputs, outputs, call.values, flight.partials)
+        self._compute.wait(flight.events.in_end)
+        self._compute.record(flight.events.compute_start)
+        self._compute.launch(run, flight.rows.count)
+        self._compute.record(flight.events.compute_end)
 
     def _land(self) -> float:
         """Wait for the oldest piece; return the seconds of its kernel."""
@@ -333,10 +340,10 @@ class AcceleratorStages:
         events.out_end.wait()
         return events.compute_end.seconds_after(events.compute_start)
 
-    def _store(self, call: _StageCall, piece: RowPiece, queue: Queue) -> None:
-        """Copy what other devices may read, or what is due, to the home."""
+    def _end(self, call: _StageCall, flight: _Flight) -> None:
+        """Copy out what other devices may read, or what is due."""
         state, part, iteration = self._arrays.state, call.part, call.iteration
-        is_due = part is not Part.ITERATION or not self._is_deferring
+        piece, is_due = flight.piece, part is not Part.ITERATION or not self._is_deferring
         stored = [
             name
             for name in call.stage.outputs
@@ -344,10 +351,19 @@ class AcceleratorStages:
             or name not in state
             or (is_due and (part is not Part.ITERATION or name in self._saved))
         ]
-        piece.store(queue, stored, part, iteration)
+        copies = list(piece.store(stored, part, iteration))
         for copy in self._transfers.to_host(call.stage, part, iteration, piece.rows):
             if copy.array.name not in stored:
-                piece.of(copy.array.name).to_host(queue, copy.buffer, copy.first, copy.stop)
+                copies += piece.of(copy.array.name).copies(copy.first, copy.stop, copy.buffer)
+        self._d2h.wait(flight.events.compute_end)
+        self._d2h.copy_out(self._pins.split(copies), _largest(copies))
+        self._d2h.record(flight.events.out_end)
+        self._flights.append(flight)
+
+
+def _largest(copies: Iterable[Copy]) -> int:
+    """Return the rows of the largest copy, for which they are counted."""
+    return max((len(copy.host) for copy in copies), default=0)
 
 
 def _without(part: tuple[int, int], other: tuple[int, int]) -> list[tuple[int, int]]:
@@ -357,15 +373,3 @@ def _without(part: tuple[int, int], other: tuple[int, int]) -> list[tuple[int, i
 
 def _both(part: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
     return max(part[0], other[0]), min(part[1], other[1])
-
-
-def _kernels(job: IterativeJob, runtime: Runtime) -> Mapping[str, StageKernel]:
-    """Return new kernels of the job's variant, by stage. Raises UsageError."""
-    variant = find_variant(job.job, runtime.kernels)
-    context = KernelContext(
-        runtime.kernels, 1, job.job.cache, runtime.xp, SharedWorkArea(runtime, 0), job.job.say
-    )
-    kernels: Mapping[str, StageKernel] = make_kernel(variant, job.job, context)  # type: ignore[assignment]
-    # They fill arrays and make plans in the default queue, which ours don't wait for.
-    runtime.synchronize()
-    return kernels

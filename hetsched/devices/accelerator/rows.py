@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -109,6 +109,7 @@ class DeviceArrays:
     """What all pieces need to allocate their arrays, and the whole arrays that they share."""
 
     def __init__(self, runtime: Runtime, queue: Queue, pins: Pins, job: IterativeJob) -> None:
+        """`queue`: of kernels."""
         self.runtime, self.queue, self.pins, self.job = runtime, queue, pins, job
         workload, params = job.workload, job.job.params
         self.specs = {spec.name: spec for spec in workload.arrays(params)}
@@ -181,12 +182,12 @@ class DeviceArrays:
 
         return replace(average, input_bytes=input_bytes)
 
-    def load_whole(self, queue: Queue) -> None:
-        """Copy the arrays that aren't in pieces to the device, which has room for them."""
+    def load_whole(self) -> Iterator[Copy]:
+        """Allocate the arrays that aren't in pieces, for which there is room; copy them in."""
         for name in filter(self.is_whole, self.names):
             start, end = self.span(name, 0, self.job.load)
             self.whole[name] = DeviceRows(self, name, start, end - start)
-            self.whole[name].to_device(queue, None, start, end)
+            yield from self.whole[name].copies(start, end)
 
 
 def _rising(pointers: np.ndarray, entries: int) -> np.ndarray:
@@ -238,37 +239,34 @@ class RowPiece:
     def of(self, name: str) -> DeviceRows:
         return self._own.get(name) or self._arrays.whole[name]
 
-    def load(self, queue: Queue, parts: Iterable[tuple[int, int]]) -> None:
-        """Copy rows from the home: inputs, and all buffers of the state, without halos."""
+    def load(self, parts: Iterable[tuple[int, int]]) -> Iterator[Copy]:
+        """Copy rows in: inputs, and all buffers of the state, without halos."""
         for first, stop in parts:
             for name, own in self._own.items():
                 spec = self._arrays.specs.get(name)
                 if spec is None or spec.is_input:
-                    start, end = self._arrays.span(name, first, stop)
-                    own.to_device(queue, None, start, end, stop - first)
+                    yield from own.copies(*self._arrays.span(name, first, stop))
 
-    def load_inputs(self, queue: Queue, stage: Stage, part: Part, iteration: int) -> None:
-        """Copy what a stage reads, other than whole arrays."""
+    def load_inputs(self, stage: Stage, part: Part, iteration: int) -> Iterator[Copy]:
+        """Copy in what a stage reads, other than whole arrays."""
         for name in stage.inputs:
             if name in self._own:
-                start, end = self._arrays.span(name, self.rows.first, self.rows.stop, read=True)
+                span = self._arrays.span(name, self.rows.first, self.rows.stop, read=True)
                 buffer = self._arrays.buffer(name, part, iteration, read=True)
-                self._own[name].to_device(queue, buffer, start, end, self.rows.count)
+                yield from self._own[name].copies(*span, buffer)
 
     def store(
         self,
-        queue: Queue,
         names: Iterable[str],
         part: Part,
         iteration: int,
         parts: Sequence[tuple[int, int]] = (),
-    ) -> None:
-        """Copy what was written, in these parts of its rows or in all, to the home."""
+    ) -> Iterator[Copy]:
+        """Copy out what was written, in these parts of its rows or in all."""
         for first, stop in parts or [(self.rows.first, self.rows.stop)]:
             for name in filter(self._writes, names):
-                start, end = self._arrays.span(name, first, stop)
                 buffer = self._arrays.buffer(name, part, iteration)
-                self.of(name).to_host(queue, buffer, start, end)
+                yield from self.of(name).copies(*self._arrays.span(name, first, stop), buffer)
 
     def views(self, stage: Stage, part: Part, iteration: int) -> tuple[Arrays, Arrays]:
         """Return the inputs and outputs of a kernel."""
@@ -314,25 +312,11 @@ class DeviceRows:
         self.values: Any = arrays.queue.array(
             self._block, 0, (len(home), count, *home.shape[2:]), home.dtype.str
         )
-        self._pins = arrays.pins
         arrays.pins.cover(home)
 
-    def to_device(
-        self, queue: Queue, buffer: int | None, first: int, stop: int, units: int | None = None
-    ) -> None:
-        """Start a copy of rows from the home; `units`: of the load, if that is another number.
-
-        `buffer`: None for all of them.
-        """
+    def copies(self, first: int, stop: int, buffer: int | None = None) -> Iterator[Copy]:
+        """Copy rows of the load from or to the home, in one buffer or in all."""
         for each in range(len(self._homes)) if buffer is None else [buffer]:
-            copies = self._pins.split([self._copy(each, first, stop)])
-            queue.copy_in(copies, stop - first if units is None else units)
-
-    def to_host(self, queue: Queue, buffer: int, first: int, stop: int) -> None:
-        """Start a copy of rows of the load to the home."""
-        queue.copy_out(self._pins.split([self._copy(buffer, first, stop)]), stop - first)
-
-    def _copy(self, buffer: int, first: int, stop: int) -> Copy:
-        rows = self._homes[buffer, first + self._border : stop + self._border]
-        index = buffer * self._count + first - self.base
-        return Copy(self._block, index * self._row_bytes, rows)
+            index = each * self._count + first - self.base
+            home = self._homes[each, first + self._border : stop + self._border]
+            yield Copy(self._block, index * self._row_bytes, home)
