@@ -17,7 +17,7 @@ from __future__ import annotations
 import importlib
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -92,33 +92,22 @@ class CorePool:
 def probe(config: Config) -> Probe:
     """Find the devices that `config` asks for, in tens of ms. Raises ConfigError, Unavailable."""
     pool = core_pool()
-    probes = {kind.name: _probe_kind(kind, config, pool) for kind in _probe_order()}
+    # Those that reserve cores first; cores last, as a team's name must differ from all others.
+    order = sorted(DEVICE_KINDS.values(), key=lambda kind: (not kind.reserves_cores, kind.is_core))
+    probes = {kind.name: _probe_kind(kind, config, pool) for kind in order}
     ordered = [probes[name] for name in DEVICE_KINDS]
-    warm_for = float(config.arena.warm_for)  # msgspec encodes no subclass of float
-    return Probe(
-        tuple(
-            _configured(process, config, warm_for)
-            for part in ordered
-            for process in part.processes
-        ),
-        {name: reason for part in ordered for name, reason in part.absent.items()},
-    )
+    processes = [process for part in ordered for process in part.processes]
+    absent = {name: reason for part in ordered for name, reason in part.absent.items()}
+    return Probe(tuple(_configured(process, config) for process in processes), absent)
 
 
-def _configured(process: ProcessSpec, config: Config, warm_for: float) -> ProcessSpec:
+def _configured(process: ProcessSpec, config: Config) -> ProcessSpec:
     """Return `process` with the settings of all: without stealing, no shared tails."""
     device = process.device
     if not config.stealing:
         device = msgspec.structs.replace(device, tail_group="")
+    warm_for = float(config.arena.warm_for)  # msgspec encodes no subclass of float
     return msgspec.structs.replace(process, warm_for=warm_for, device=device)
-
-
-def _probe_order() -> list[DeviceKind]:
-    """Return the order in which kinds are probed: those that reserve cores first, cores last.
-
-    Cores come last because a team's name must differ from all others. Otherwise in table order.
-    """
-    return sorted(DEVICE_KINDS.values(), key=lambda kind: (not kind.reserves_cores, kind.is_core))
 
 
 def _probe_kind(kind: DeviceKind, config: Config, pool: CorePool) -> Probe:
@@ -130,15 +119,12 @@ def _probe_kind(kind: DeviceKind, config: Config, pool: CorePool) -> Probe:
     if not tables:
         return Probe()
     result: Probe = importlib.import_module(f"{kind.package}.probe").probe(tables, pool)
-    _add_names(pool, (process.device.name for process in result.processes))
-    return result
-
-
-def _add_names(pool: CorePool, names: Iterable[str]) -> None:
-    for name in names:
+    for process in result.processes:
+        name = process.device.name
         if name in pool.names:
             raise ConfigError(f"device: two are called {name!r}; give one of them another name")
         pool.names.add(name)
+    return result
 
 
 def core_pool() -> CorePool:

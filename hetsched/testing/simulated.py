@@ -17,7 +17,6 @@ from hetsched.devices.accelerator.simulated import (
     SimulatedEvent,
     SimulatedQueue,
     SimulatedRuntime,
-    Time,
     VirtualTime,
 )
 
@@ -43,7 +42,7 @@ class StrictRuntime(SimulatedRuntime):
     seed : int
         Of the costs, if none are given.
     costs : callable, optional
-    time : Time, optional
+    time : VirtualTime, optional
         Virtual time with two copy engines, if none is given.
     ignores_waits : set of int
         Queues, in order of creation, that ignore all waits.
@@ -61,7 +60,7 @@ class StrictRuntime(SimulatedRuntime):
         memory: int = 1 << 30,
         seed: int = 0,
         costs: Costs | None = None,
-        time: Time | None = None,
+        time: VirtualTime | None = None,
         ignores_waits: frozenset[int] = frozenset(),
         faults: dict[int, Fault] | None = None,
         pinnable: int = 1 << 40,

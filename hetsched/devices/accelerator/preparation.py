@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +40,9 @@ class JobPreparer:
         self._staging = Staging(pins)
         self._copy_queue, self._compute_queue = queues
         self._needs_warm_up = needs_warm_up
-        self._kernels: BoundedCache[Hashable, WarmKernel] = BoundedCache(max_entries=MAX_KERNELS)
+        self._kernels: BoundedCache[Hashable, tuple[Kernel, set[int]]]
+        """Kernels, and the sizes of the chunks that each has computed."""
+        self._kernels = BoundedCache(max_entries=MAX_KERNELS)
         self._block: Block | None = None
         self._area = SharedWorkArea(runtime, 0)
 
@@ -88,7 +90,7 @@ class JobPreparer:
                 slots_start += aligned(array_bytes(host.spec))
         slots_bytes = job.memory or max(1, job.slots) * layout.nbytes(job.chunk)
         self._make_room(job, slots_start + aligned(slots_bytes))
-        kernel = self._kernel(job, variant)
+        kernel, warm_sizes = self._kernel(job, variant)
         assert self._block is not None, "there is room"
         prepared = LoadedJob(
             job,
@@ -97,7 +99,7 @@ class JobPreparer:
             slots_start,
             slots_bytes,
             layout,
-            kernel.call,
+            kernel,
             self._staging,
             self._runtime.host_seconds,
         )
@@ -105,7 +107,7 @@ class JobPreparer:
             prepared.residents[name] = self._copy_resident(self._block, offset, job.inputs[name])
         self._set_routes(prepared)
         if self._needs_warm_up:
-            self._warm_up(prepared, kernel.sizes)
+            self._warm_up(prepared, warm_sizes)
         return prepared
 
     def _make_room(self, job: DeviceJob, nbytes: int) -> None:
@@ -123,12 +125,12 @@ class JobPreparer:
             self._block = None
             self._block = self._runtime.allocate(nbytes)
 
-    def _kernel(self, job: DeviceJob, variant: Variant) -> WarmKernel:
-        def make() -> WarmKernel:
+    def _kernel(self, job: DeviceJob, variant: Variant) -> tuple[Kernel, set[int]]:
+        def make() -> tuple[Kernel, set[int]]:
             made = self._make_kernel(job, variant)
             # Libraries initialise plans in the default queue, which ours don't wait for.
             self._runtime.synchronize()
-            return WarmKernel(made, set())
+            return made, set()
 
         return self._kernels.get_or_compute(kernel_key(job, variant, job.chunk), make)
 
@@ -235,8 +237,7 @@ class Route:
         if self.pinned is None and self.staged is not None:
             return None
         view = self.host.direct(chunk.first, chunk.count)
-        if view is None:
-            raise InternalError("an array that could be copied directly no longer can")
+        assert view is not None, "any unit can be viewed, or none"
         is_direct = self.staged is None or (self.pinned and self.pinned.covers(view))
         return view if is_direct else None
 
@@ -302,13 +303,6 @@ class LoadedJob:
 
 
 # ---- kept between jobs
-
-
-class WarmKernel(NamedTuple):
-    """A kernel, and the sizes of the chunks that it has computed."""
-
-    call: Kernel
-    sizes: set[int]
 
 
 class SharedWorkArea:

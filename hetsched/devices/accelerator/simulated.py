@@ -54,7 +54,7 @@ class SimulatedRuntime:
     kernels = "cpu"
     xp: Any = np
 
-    def __init__(self, memory: int, time: Time) -> None:
+    def __init__(self, memory: int, time: VirtualTime | RealTime) -> None:
         self.memory_bytes = memory
         self.time = time
         self.costs: Costs = lambda phase, units, nbytes: 0.0
@@ -256,50 +256,34 @@ class SimulatedEvent:
 # ---- time
 
 
-class Time:
-    """Decides when operations that were issued run."""
+class VirtualTime:
+    """Operations run in order of virtual time, up to the one that is waited for.
+
+    `late`: how many really took longer than by the model.
+    """
 
     late = 0
-    """How many really took longer than by the model."""
 
     def __init__(self, engines: int = 2, duplex: tuple[float, float] = (1.0, 1.0)) -> None:
         self.engines = engines
         self._duplex = duplex
-        self._model = Engines(engines, duplex)
+        self.restart()
 
     def restart(self, is_host_instant: bool = False) -> None:
-        """Begin anew, if the time is computed. The device must be idle.
+        """Begin anew. The device must be idle.
 
         An instant host issues all operations at the start, so that times don't depend on when
         messages arrive; another one takes time by waiting.
         """
-
-    def host_seconds(self) -> float | None:
-        """Return the present on this clock; None: the host takes no time."""
-        raise NotImplementedError
-
-    def issue(self, operation: Operation) -> None:
-        raise NotImplementedError
-
-    def run_until_end(self, operation: Operation) -> None:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """End its threads, if it has some."""
-
-
-class VirtualTime(Time):
-    """Operations run in order of virtual time, up to the one that is waited for."""
-
-    _now = 0.0
-    _is_host_instant = False
-
-    def restart(self, is_host_instant: bool = False) -> None:
         self._model, self._now = Engines(self.engines, self._duplex), 0.0
         self._is_host_instant = is_host_instant
 
     def host_seconds(self) -> float | None:
+        """Return the present on this clock; None: the host takes no time."""
         return None if self._is_host_instant else self._now
+
+    def close(self) -> None:
+        pass
 
     def issue(self, operation: Operation) -> None:
         operation.earliest_start = self.host_seconds() or 0.0
@@ -321,7 +305,7 @@ class VirtualTime(Time):
         self._now = max(self._now, operation.ended)
 
 
-class RealTime(Time):
+class RealTime:
     """Operations really copy and compute, and last until their modelled end.
 
     One thread for each engine does the real work, as soon as its dependencies are done, ahead of
@@ -332,7 +316,8 @@ class RealTime(Time):
     """
 
     def __init__(self, engines: int, duplex: tuple[float, float]) -> None:
-        super().__init__(engines, duplex)
+        self.engines, self.late = engines, 0
+        self._model = Engines(engines, duplex)
         self._changed = threading.Condition()
         self._queues: list[SimpleQueue[Operation | None]] = [
             SimpleQueue() for _ in range(self._model.count)
@@ -343,6 +328,9 @@ class RealTime(Time):
         ]
         for thread in self._threads:
             thread.start()
+
+    def restart(self, is_host_instant: bool) -> None:
+        pass
 
     def host_seconds(self) -> float | None:
         return time.monotonic()

@@ -20,32 +20,33 @@ THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"
 
 def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
     """Return the unreserved cores, and one team per table with several cores."""
-    groups: list[tuple[DeviceConfig, tuple[DeviceInfo, ...]]] = []
+    cores: list[ProcessSpec] = []
     absent: dict[str, str] = {}
+    groups: list[tuple[DeviceConfig, tuple[DeviceInfo, ...]]] = []
     for index, config in tables:
-        if _free_count(pool) <= 0:
+        free = min(len(pool.free()), pool.usable - len(pool.reserved))
+        if free <= 0:
             absent[config.name or "cpu"] = "emulated devices are pinned to all cores"
-        else:
-            groups.append((config, _cores(index, config, pool)))
-    processes = [
-        ProcessSpec(package=_PACKAGE, device=info, config=config, forks=True)
-        for config, infos in groups
-        for info in infos
-    ]
-    return Probe((*processes, *_teams(groups, pool)), absent)
+            continue
+        infos = _cores(index, config, pool, free)
+        cores += [
+            ProcessSpec(package=_PACKAGE, device=info, config=config, forks=True) for info in infos
+        ]
+        if len(infos) > 1 and config.team:
+            groups.append((config, infos))
+    taken = pool.names.union(core.device.name for core in cores)
+    names = (name for name in map("team{}".format, itertools.count()) if name not in taken)
+    teams = [_team(name, *group) for name, group in zip(names, groups, strict=False)]
+    return Probe((*cores, *teams), absent)
 
 
-def _free_count(pool: CorePool) -> int:
-    return min(len(pool.free()), pool.usable - len(pool.reserved))
-
-
-def _cores(index: int, config: DeviceConfig, pool: CorePool) -> tuple[DeviceInfo, ...]:
+def _cores(index: int, config: DeviceConfig, pool: CorePool, free: int) -> tuple[DeviceInfo, ...]:
     threads = read_topology(pool.free())
     if not config.hardware_threads:
         threads = one_per_core(threads)
-    available = min(_free_count(pool), len(threads))
+    available = min(free, len(threads))
     if config.count is not None and config.count > available:
-        hint = "" if available == _free_count(pool) else "; see hardware_threads"
+        hint = "" if available == free else "; see hardware_threads"
         raise ConfigError(
             f"device[{index}].count: {config.count} cores requested, {available} available"
             f" here{hint}"
@@ -71,19 +72,6 @@ def _identity(processor: str, thread: HardwareThread, pool: CorePool) -> str:
     if not thread.core_type or not pool.is_pinned:
         return processor
     return f"{processor}, {thread.core_type} core"
-
-
-def _teams(
-    groups: Sequence[tuple[DeviceConfig, tuple[DeviceInfo, ...]]], pool: CorePool
-) -> list[ProcessSpec]:
-    """Return one team for each group of several cores, each with an unused name."""
-    names = pool.names.union(info.name for _, infos in groups for info in infos)
-    free_names = (name for name in map("team{}".format, itertools.count()) if name not in names)
-    return [
-        _team(next(free_names), config, infos)
-        for config, infos in groups
-        if len(infos) > 1 and config.team
-    ]
 
 
 def _team(name: str, config: DeviceConfig, members: tuple[DeviceInfo, ...]) -> ProcessSpec:

@@ -13,29 +13,20 @@ from hetsched.devices.probe import CorePool, Probe, ProcessSpec, device_name
 from hetsched.errors import ConfigError
 from hetsched.machine_limits import processor
 
+_PACKAGE = "hetsched.devices.emulated"
+
 
 def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
     """Return all emulated devices; those with `core` reserve one core each."""
     processes: list[ProcessSpec] = []
     for index, config in tables:
-        processes += _copies(index, config, pool, len(processes))
+        for number in range(config.count or 1):  # copies are pinned to consecutive cores
+            pinned = () if config.core is None else (_reserve(index, config.core + number, pool),)
+            copy = msgspec.structs.replace(config, seed=config.seed + number)
+            info = _info(device_name(config, f"emu{len(processes)}", number), copy, pinned)
+            process = ProcessSpec(package=_PACKAGE, device=info, config=copy, forks=True)
+            processes.append(process)
     return Probe(tuple(processes))
-
-
-def _copies(
-    index: int, config: DeviceConfig, pool: CorePool, first_number: int
-) -> list[ProcessSpec]:
-    """Return one process for each copy; copies are pinned to consecutive cores."""
-    processes = []
-    for number in range(config.count or 1):
-        pinned = () if config.core is None else (_reserve(index, config.core + number, pool),)
-        copy = msgspec.structs.replace(config, seed=config.seed + number)
-        name = device_name(config, f"emu{first_number + number}", number)
-        info = _info(name, copy, pinned)
-        processes.append(
-            ProcessSpec(package="hetsched.devices.emulated", device=info, config=copy, forks=True)
-        )
-    return processes
 
 
 def _reserve(index: int, number: int, pool: CorePool) -> int:
@@ -51,13 +42,11 @@ def _info(name: str, config: DeviceConfig, pinned: tuple[int, ...]) -> DeviceInf
     phases = config.compute, config.h2d, config.d2h
     costs = [*phases, config.engines, config.duplex, config.stalls]
     digest = hashlib.blake2b(msgspec.json.encode(costs), digest_size=4).hexdigest()
-    compute = config.compute
-    speed = "" if compute is None else _speed(compute)
     virtual = config.clock == "virtual"
     return DeviceInfo(
         name=name,
         kind="emulated",
-        identity=f"emulated {'virtual ' if virtual else ''}{speed} {digest}",
+        identity=f"emulated {'virtual ' if virtual else ''}{_speed(config.compute)} {digest}",
         link=config.link,
         memory=config.memory_bytes() if config.link else None,
         engines=config.engines if config.link else 0,
@@ -67,7 +56,9 @@ def _info(name: str, config: DeviceConfig, pinned: tuple[int, ...]) -> DeviceInf
     )
 
 
-def _speed(compute: Cost) -> str:
+def _speed(compute: Cost | None) -> str:
+    if compute is None:
+        return ""
     if compute.points:
         return f"table of {len(compute.points)}"
     return compute.rate or f"{compute.unit} a unit"

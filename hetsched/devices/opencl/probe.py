@@ -56,9 +56,16 @@ def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
         return [device for device in listed(config) if not device.problem]
 
     def lack(config: DeviceConfig, device: Found | None) -> str:
-        if device is not None:
-            return ""
-        return problem or _missing(found, listed(config), usable(config))
+        if device is not None or problem:
+            return problem
+        refused = next((device for device in listed(config) if device.problem), None)
+        if refused is not None:
+            return f"{refused.name} of {refused.platform_name} can't be used: {refused.problem}"
+        if count := len(usable(config)):
+            return f"this machine has only {counted(count, 'such device')}"
+        if found:
+            return "OpenCL shows processors only; on_cpu = true uses them"
+        return "OpenCL shows no device"
 
     return claimed(tables, "ocl", usable, lack, _process)
 
@@ -78,17 +85,6 @@ def devices() -> tuple[list[Found], str]:
     except (IndexError, msgspec.DecodeError):
         lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
         return [], f"OpenCL fails: {lines[-1]}"
-
-
-def _missing(found: Sequence[Found], listed: Sequence[Found], usable: Sequence[Found]) -> str:
-    refused = next((device for device in listed if device.problem), None)
-    if refused is not None:
-        return f"{refused.name} of {refused.platform_name} can't be used: {refused.problem}"
-    if usable:
-        return f"this machine has only {counted(len(usable), 'such device')}"
-    if found:
-        return "OpenCL shows processors only; on_cpu = true uses them"
-    return "OpenCL shows no device"
 
 
 def _process(name: str, found: Found, config: DeviceConfig) -> ProcessSpec:
