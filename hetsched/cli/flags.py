@@ -193,40 +193,35 @@ def future(value: str, now: datetime.datetime | None = None) -> float:
 
     Raises UsageError (malformed, or not in the future).
     """
-    now = now or datetime.datetime.now().astimezone()
-    examples = "examples: 18:30, 2026-11-23T06:00, 2h"
-    moment = _moment(value.strip().removeprefix("+"), now, 1, examples)
-    if moment <= now:
-        raise UsageError(f"{quoted(value)}: that is in the past; {examples}")
-    return moment.timestamp()
+    return _moment(
+        value.strip().removeprefix("+"), now, 1, "examples: 18:30, 2026-11-23T06:00, 2h"
+    )
 
 
 def past(value: str, now: datetime.datetime | None = None) -> float:
     """Read a past point in time: a duration before now, a time of day, a date. As `future`."""
-    now = now or datetime.datetime.now().astimezone()
-    return _moment(value.strip(), now, -1, "examples: 7d, 18:30, 2026-11-20").timestamp()
+    return _moment(value.strip(), now, -1, "examples: 7d, 18:30, 2026-11-20")
 
 
-def _moment(
-    value: str, now: datetime.datetime, direction: int, examples: str
-) -> datetime.datetime:
+def _moment(value: str, now: datetime.datetime | None, direction: int, examples: str) -> float:
     """Return the next (`direction` 1) or last (-1) point in time that `value` describes."""
+    now = now or datetime.datetime.now().astimezone()
     try:
         if clock := _CLOCK.fullmatch(value):
             hour, minute, second = (int(part or 0) for part in clock.groups())
             moment = now.replace(hour=hour, minute=minute, second=second, microsecond=0)
-            is_over = moment <= now if direction > 0 else moment > now
-            return moment + direction * _DAY if is_over else moment
-        try:
-            seconds = parse_time(value)
-        except UsageError:
-            moment = datetime.datetime.fromisoformat(value)
-            return moment if moment.tzinfo else moment.astimezone()
-        if seconds > 0:
-            return now + direction * datetime.timedelta(seconds=seconds)
+            if moment <= now if direction > 0 else moment > now:
+                moment += direction * _DAY
+        else:
+            try:
+                moment = now + direction * datetime.timedelta(seconds=parse_time(value))
+            except UsageError:
+                moment = datetime.datetime.fromisoformat(value).astimezone(now.tzinfo)
     except (ValueError, OverflowError):
-        pass
-    raise UsageError(f"{quoted(value)} is not a time; {examples}")
+        raise UsageError(f"{quoted(value)} is not a time; {examples}") from None
+    if direction > 0 and moment <= now:
+        raise UsageError(f"{quoted(value)}: that is in the past; {examples}")
+    return moment.timestamp()
 
 
 PRIORITY_HELP = f"{MIN_PRIORITY} to {MAX_PRIORITY}; larger runs first."

@@ -97,16 +97,12 @@ def _map_spec(given: dict[str, Any], force: bool) -> JobSpec:
 
 def run_map(_: Action) -> Command:
     options = [*ARGUMENTS, OUTPUT, *BLOCKS, RESUME, *DEVICES]
-    return flags_command("map", MAP_HELP, options, _with_force, _run_map)
+    return flags_command("map", MAP_HELP, options, None, _run_map)
 
 
 def run_reduce(_: Action) -> Command:
     options = [*ARGUMENTS, COMBINE, BLOCKS[0], JOB_FLAGS["devices"]]
-    return flags_command("reduce", REDUCE_HELP, options, _with_force, _run_reduce)
-
-
-def _with_force(given: dict[str, Any], force: bool) -> dict[str, Any]:
-    return given
+    return flags_command("reduce", REDUCE_HELP, options, None, _run_reduce)
 
 
 def _run_map(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -117,43 +119,37 @@ def check_hosts(cluster: str, insecure: bool, json: bool) -> int:
 # ---- top
 
 
-class HostsScreen:
-    """What each host does, and its speed since the last look."""
+@contextlib.contextmanager
+def hosts_screen(cluster: str, insecure: bool) -> Iterator[Callable[[], list[Text]]]:
+    """Connect; yield what returns the lines of a screen, with speeds since the call before."""
+    from rich.text import Text
 
-    def __init__(self, cluster: str, insecure: bool) -> None:
-        from hetsched.hosts.client import connect
+    from hetsched.hosts.client import connect
 
-        self._cluster = cluster
-        self._client = connect(cluster, insecure=insecure)
-        self._before: dict[str, tuple[float, Status]] = {}
+    before: dict[str, tuple[float, Status]] = {}
 
-    def __enter__(self) -> HostsScreen:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._client.close()
-
-    def lines(self) -> list[Text]:
-        from rich.text import Text
-
-        now, found = time.monotonic(), self._client.status()
-        rows = [self._row(host, now, status) for host, status in sorted(found.items())]
-        self._before = {
-            host: (now, status) for host, status in found.items() if status is not None
-        }
-        header, *others = columns(("host", "doing", "units", "units/s", "busy", "load"), rows, 2)
-        problems = [Text(str(error), "dim") for error in self._client.refused()]
-        title = Text(f"hetsched at {self._cluster}: {counted(len(rows), 'host')}", "bold")
-        return [title, Text(), Text(header, "bold"), *map(Text, others), *problems]
-
-    def _row(self, host: str, now: float, status: Status | None) -> tuple[str, ...]:
+    def row(host: str, now: float, status: Status | None) -> tuple[str, ...]:
         if status is None:
             return (host, "gives no answer", *[""] * 4)
-        speed = busy = None
-        if host in self._before:
-            then, before = self._before[host]
-            speed = (status.units - before.units) / (now - then)
-            busy = (status.busy - before.busy) / (now - then)
-        share = "-" if busy is None else f"{busy:.0%}"
+        speed, busy = None, "-"
+        if host in before:
+            then, earlier = before[host]
+            speed = (status.units - earlier.units) / (now - then)
+            busy = f"{(status.busy - earlier.busy) / (now - then):.0%}"
         doing = ", ".join(status.doing) or "idle"
-        return (host, doing, str(status.units), number(speed), share, f"{status.load:.2f}")
+        return (host, doing, str(status.units), number(speed), busy, f"{status.load:.2f}")
+
+    with connect(cluster, insecure=insecure) as client:
+
+        def lines() -> list[Text]:
+            found, now = client.status(), time.monotonic()
+            rows = [row(host, now, status) for host, status in sorted(found.items())]
+            before.clear()
+            before.update({host: (now, status) for host, status in found.items() if status})
+            titles = ("host", "doing", "units", "units/s", "busy", "load")
+            header, *others = columns(titles, rows, 2)
+            problems = [Text(str(error), "dim") for error in client.refused()]
+            title = Text(f"hetsched at {cluster}: {counted(len(rows), 'host')}", "bold")
+            return [title, Text(), Text(header, "bold"), *map(Text, others), *problems]
+
+        yield lines

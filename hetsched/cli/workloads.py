@@ -176,15 +176,18 @@ def flags_command(
     name: str,
     help: str,
     options: Sequence[Flag],
-    request: Callable[[dict[str, Any], bool], Any],
+    request: Callable[[dict[str, Any], bool], Any] | None,
     action: Action,
 ) -> Command:
-    """Make a command of ``action(request(values given, --force), **its own flags)``."""
+    """Make a command of ``action(request(values given, --force), **its own flags)``.
+
+    `request` None: the action takes the values themselves.
+    """
     own = _own_parameters(action)
 
     def body(**values: Any) -> None:
         given = {o.name: values[o.name] for o in options if values[o.name] is not None}
-        about = request(given, values.get("force", False))
+        about = given if request is None else request(given, values.get("force", False))
         action(about, **{p.name: values[p.name] for p in own})
 
     parameters = [flag.parameter() for flag in options]

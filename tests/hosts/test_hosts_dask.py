@@ -18,7 +18,7 @@ from served import until
 
 import hetsched
 from hetsched import errors
-from hetsched.cli.hosts import HostsScreen
+from hetsched.cli.hosts import hosts_screen
 from hetsched.cli.main import main
 
 dask = pytest.importorskip("dask")
@@ -154,8 +154,8 @@ def test_links_and_what_hosts_do_are_shown(
         hetsched.map(np.sqrt, np.ones((50, 2)), cluster=address)
         assert main(["doctor", "--cluster", address, "--json"]) == 0
         report = json.loads(capsys.readouterr().out)
-        with HostsScreen(address, False) as screen:
-            text = "\n".join(map(str, screen.lines()))
+        with hosts_screen(address, False) as lines:
+            text = "\n".join(map(str, lines()))
     first, second = sorted(link["to"] for link in report["links"] if link["from"] == "here")
     assert {(link["from"], link["to"]) for link in report["links"]} >= {(first, second)}
     assert all(link["bandwidth"] > 0 and link["encryption"] == "TLS" for link in report["links"])

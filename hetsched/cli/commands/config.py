@@ -131,42 +131,37 @@ def devices(
     flag = next((flag for flag, value in changes.items() if value), "")
     if flag and config is not None:
         raise UsageError(f"{flag} is for the daemon, which has its own configuration: no --config")
-    served = None
-    if config is None:
-        try:
-            served = _served(probe, flags.joined(enable), flags.joined(disable))
-        except Unavailable:
-            if flag:
-                raise
-    if served is not None:
-        source, infos = "daemon", list(served.devices)
-        absent, restricted = served.absent, served.restricted
-    else:
-        from hetsched.devices.probe import probe as find_devices
+    from hetsched.client.control import Control
 
-        settings, source = load(config)
-        with located(source):
-            machine = find_devices(settings)
-        infos = [process.device for process in machine.processes]
-        absent, restricted = machine.absent, {}
-    groups = grouped_rows(infos, lambda info: info.name)
+    source, listed = "daemon", None
+    try:
+        if config is None:
+            with Control() as daemon:
+                if enable or disable:
+                    daemon.switch_devices(flags.joined(enable), flags.joined(disable))
+                listed = daemon.device_list(probe=probe)
+    except Unavailable:
+        if flag:
+            raise
+    if listed is None:
+        source, listed = _configured(config)
+    groups = grouped_rows(listed.devices, lambda info: info.name)
     rows = [_device_row(label, members) for label, members in groups]
     lines = columns(("device", "kind", "description", "memory", "cores", "nodes"), rows, 3)
-    lines += [f"{name}: not available: {reason}" for name, reason in absent.items()]
-    lines += [f"{name}: {reason}" for name, reason in restricted.items()]
-    record = {"devices": infos, "absent": absent, "restricted": restricted}
+    lines += [f"{name}: not available: {reason}" for name, reason in listed.absent.items()]
+    lines += [f"{name}: {reason}" for name, reason in listed.restricted.items()]
+    record = {name: getattr(listed, name) for name in ("devices", "absent", "restricted")}
     answer(json, "devices/1", {"config": source, **record}, lines)
 
 
-def _served(probe: bool, enable: tuple[str, ...], disable: tuple[str, ...]) -> DeviceList:
-    """Return the daemon's devices after these changes. Raises Unavailable without a daemon."""
-    from hetsched.client.control import Control
+def _configured(config: str | None) -> tuple[str, DeviceList]:
+    from hetsched.devices.probe import probe
+    from hetsched.transport.messages import DeviceList
 
-    with Control() as daemon:
-        if enable or disable:
-            switched = daemon.switch_devices(enable, disable)
-            return daemon.device_list(probe=True) if probe else switched
-        return daemon.device_list(probe=probe)
+    settings, source = load(config)
+    with located(source):
+        machine = probe(settings)
+    return source, DeviceList(tuple(p.device for p in machine.processes), machine.absent, {})
 
 
 def _device_row(label: str, members: list[DeviceInfo]) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from hetsched.cli.flags import Cluster, ConfigName, Insecure, Json
 from hetsched.cli.hosts import check_hosts
 from hetsched.cli.terminal import answer
 from hetsched.config import load, located
-from hetsched.errors import ConfigError, HetschedError, InternalError, Unavailable
+from hetsched.errors import ConfigError, HetschedError, InternalError, Unavailable, to_record
 from hetsched.machine_limits import ControlGroups, processor
 from hetsched.text import columns
 from hetsched.units import counted, format_bytes, format_seconds
@@ -72,10 +72,9 @@ def _run(name: str, check: Callable[[], list[Finding]]) -> list[Finding]:
     """Run one check; an exception is reported as a problem."""
     try:
         return check()
-    except HetschedError as error:
-        return [Finding(name, str(error), error.code)]
     except Exception as error:
-        return [Finding(name, f"{type(error).__name__}: {error}", InternalError.code)]
+        record = to_record(error)
+        return [Finding(name, record.message, record.code)]
 
 
 # ---- software

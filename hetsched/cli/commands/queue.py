@@ -28,6 +28,7 @@ from hetsched.text import parameters
 
 if TYPE_CHECKING:
     from hetsched.client.job import Job
+    from hetsched.job import ArenaRef
     from hetsched.transport.messages import JobLine
 
 CLEAR = "\x1b[H\x1b[2J"  # Moves the cursor to the top left and clears the screen
@@ -124,22 +125,20 @@ def show(job: JobNumber, json: Json = False) -> None:
         (entry,) = daemon.status(jobs=[job])
     if isinstance(state, Queued) and isinstance(entry.state, Queued):
         state = entry.state  # with its present position
+    report = state.report if isinstance(state, Ended) else None
     word = jobs.word(state)
     if json:
-        fields = msgspec.to_builtins(msgspec.structs.asdict(state))  # those by default, too
-        record = {**fields, **msgspec.to_builtins(state), "schema": SCHEMA, "state": word}
-        out_json(state.report if isinstance(state, Ended) else record)
+        record = {**msgspec.to_builtins(state), "schema": SCHEMA, "state": word}
+        out_json(record if report is None else report)
         return
     out(f"job {job}  {word}  {jobs.event_detail(state)}".rstrip())
     out_lines(jobs.options(entry))
     if isinstance(state, Failed):
         out_lines(state.error.frames.splitlines())
-    if isinstance(state, Ended):
-        report = state.report
-        if report.params:
-            out(f"{report.workload}  {parameters(report.params)}")
-        if report.devices:
-            out_lines([*jobs.table(report), *jobs.summary(report, with_reasons=True)])
+    if report is not None and report.params:
+        out(f"{report.workload}  {parameters(report.params)}")
+    if report is not None and report.devices:
+        out_lines([*jobs.table(report), *jobs.summary(report, with_reasons=True)])
 
 
 def result(
@@ -166,55 +165,51 @@ def result(
             raise error
         if isinstance(state, Done) and state.lost:
             raise errors.InputMissing(state.lost)
-        outputs = _save(future, state, targets, force) if targets else _locations(future, state)
+        arrays = _arrays(future, state) if state.results else {}
+        if targets:
+            outputs = _save(state, arrays, targets, force)
+        else:
+            outputs = {name: _described(ref) for name, ref in state.results.items()}
+            outputs = {**state.report.outputs, **outputs}
     text = [f"{name}: {location}" for name, location in outputs.items()]
     answer(json, "result/1", {"job": job, "outputs": outputs}, text)
     if error is not None:
         raise error
 
 
-def _arrays(job: Job, state: Ended) -> Any:
+def _arrays(job: Job, state: Ended) -> Mapping[str, Any]:
     """Return the outputs. Raises the job's error, or InputMissing, if there are none any more."""
     error = job.exception() if isinstance(state, Failed) else None
     reached = error.result if isinstance(error, errors.JobFailed) else None
-    return job.result() if reached is None else reached
+    found = job.result() if reached is None else reached
+    return found if isinstance(found, Mapping) else {next(iter(state.results)): found}
 
 
-def _save(job: Job, state: Ended, targets: Mapping[str, str], force: bool) -> dict[str, str]:
-    if not state.results:
+def _save(
+    state: Ended, arrays: Mapping[str, Any], targets: Mapping[str, str], force: bool
+) -> dict[str, str]:
+    from hetsched.store.output_files import save_array
+
+    if not arrays:
         files = ", ".join(state.report.outputs.values())
         saved = f"already saved its result: {files}" if files else "has no result"
-        raise UsageError(f"job {job.id} {saved}")
-    arrays = _arrays(job, state)
-    if not isinstance(arrays, Mapping):
-        arrays = {next(iter(state.results)): arrays}
+        raise UsageError(f"job {state.job} {saved}")
     names = ", ".join(arrays)
     written = {}
     for target, path in targets.items():
         if not target and len(arrays) > 1:
-            raise UsageError(f"job {job.id} has several outputs: {names}; use -o NAME=FILE")
+            raise UsageError(f"job {state.job} has several outputs: {names}; use -o NAME=FILE")
         name = target or names
         if name not in arrays:
-            raise UsageError(f"job {job.id} has no output {name!r}; it has {names}")
-        from hetsched.store.output_files import save_array
-
+            raise UsageError(f"job {state.job} has no output {name!r}; it has {names}")
         save_array(path, arrays[name], force)
         written[name] = path
     return written
 
 
-def _locations(job: Job, state: Ended) -> dict[str, str]:
-    """Return output name -> path, or a description of the array in memory.
-
-    Raises InputMissing if an array isn't in memory any more.
-    """
-    if state.results:
-        _arrays(job, state)
-    locations = dict(state.report.outputs)
-    for name, ref in state.results.items():
-        shape = "x".join(map(str, ref.shape))
-        locations[name] = f"{shape} {ref.dtype} in the daemon's memory; save it with -o FILE"
-    return locations
+def _described(ref: ArenaRef) -> str:
+    shape = "x".join(map(str, ref.shape))
+    return f"{shape} {ref.dtype} in the daemon's memory; save it with -o FILE"
 
 
 # ---- changing jobs
@@ -348,12 +343,12 @@ def wait(
 def _wait_all(futures: list[Job], seconds: float) -> None:
     """Raise WaitTimeout if a job hasn't ended in time."""
     _, pending = concurrent.futures.wait(futures, timeout=seconds)
-    text = units.format_seconds(seconds)
-    numbers = ", ".join(str(job.id) for job in futures if job in pending)
-    if len(pending) == 1:
-        raise errors.WaitTimeout(f"after {text}: job {numbers} hasn't ended; it continues")
     if pending:
-        raise errors.WaitTimeout(f"after {text}: jobs {numbers} haven't ended; they continue")
+        numbers = ", ".join(str(job.id) for job in futures if job in pending)
+        text = f"jobs {numbers} haven't ended; they continue"
+        if len(pending) == 1:
+            text = f"job {numbers} hasn't ended; it continues"
+        raise errors.WaitTimeout(f"after {units.format_seconds(seconds)}: {text}")
 
 
 def follow(numbers: SomeJobNumbers = None, json: Json = False) -> int:
@@ -421,9 +416,10 @@ def drain(
             found = daemon.drain(stop=stop)
     left = units.counted(found.unfinished, "job")
     text = f"draining: no new jobs; {left} to finish{', then the daemon ends' if stop else ''}"
-    if undo or now:
-        stopping = "stopping: running jobs end after their current chunks"
-        text = stopping if now else "accepting jobs again"
+    if undo:
+        text = "accepting jobs again"
+    elif now:
+        text = "stopping: running jobs end after their current chunks"
     record = {"draining": found.is_draining, "unfinished": found.unfinished}
     answer(json, "drain/1", record, [text])
 

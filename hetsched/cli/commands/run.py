@@ -106,14 +106,10 @@ def submit(
             job = daemon.submit_spec(spec, follow=lambda state: _set_once(number, state.job))
         except KeyboardInterrupt:
             raise _detached(_wait_for_number(number), daemon.cancel) from None
-        if parsable:
-            terminal.out(str(job.id))
-        elif detach and json:
-            accepted = {"job": job.id, "durability": job.durability}
-            terminal.out_json({"schema": "hetsched.accepted/1", **accepted})
-        elif detach:
-            terminal.out(f"submitted {job.id}")
         if detach:
+            accepted = {"job": job.id, "durability": job.durability}
+            line = str(job.id) if parsable else f"submitted {job.id}"
+            terminal.answer(json, "accepted/1", accepted, [line])
             return
         try:
             state = watch(job)

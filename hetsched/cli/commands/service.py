@@ -84,6 +84,8 @@ def install(
 
 def _write(path: Path, text: str) -> bool:
     """Write a unit file unless it is up to date; return whether it was written."""
+    from hetsched.store.output_files import write_whole
+
     try:
         if path.exists() and not _is_ours(path):
             raise CantCreate(f"{path}: not written by hetsched; move it away")
@@ -91,9 +93,7 @@ def _write(path: Path, text: str) -> bool:
             out(f"unchanged {path}")
             return False
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.new")
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
+        write_whole(str(path), text.encode(), force=True)
     except OSError as error:
         raise CantCreate(f"{path}: {error.strerror}") from None
     out(f"wrote {path}")

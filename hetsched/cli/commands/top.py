@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.text import Text
 
 from hetsched.cli.flags import Cluster, Insecure
-from hetsched.cli.hosts import HostsScreen
+from hetsched.cli.hosts import hosts_screen
 from hetsched.cli.jobs import event_detail, word
 from hetsched.cli.terminal import can_move_cursor
 from hetsched.client.control import Control
@@ -38,8 +38,8 @@ def top(cluster: Cluster = None, insecure: Insecure = False) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty() and can_move_cursor()):
         raise UsageError("top needs a terminal; elsewhere use: hetsched status --json")
     if cluster is not None:
-        with HostsScreen(cluster, insecure) as hosts:
-            return _live(lambda height: _screen(hosts.lines(), "", height))
+        with hosts_screen(cluster, insecure) as lines:
+            return _live(lambda height: _screen(lines(), "", height))
     daemon: Control | None = _connect()
     overview: DaemonOverview | None = None
 
