@@ -151,7 +151,7 @@ class Call:
         count: int,
         base: int = 0,
     ) -> None:
-        """Compute `count` units from unit `start` on; these begin at `base` in the arrays."""
+        """Compute `count` units from unit `start` on, at `base` in `split`, at 0 in `outputs`."""
         step = self.units_per_piece()
         partial: Any = None
         for low in range(0, count, step):
@@ -161,7 +161,7 @@ class Call:
             unit = start + low
             try:
                 blocks = [x[base + low : base + high] for x in split]
-                places = [y[base + low : base + high] for y in outputs]
+                places = [y[low:high] for y in outputs]
                 with np.errstate(**self.floating_errors):
                     if self.race is not None and isinstance(places[0], np.ndarray):
                         values = self._compete(self.race, blocks, whole, unit, places)
@@ -249,7 +249,8 @@ class Call:
 
     def compute_here(self, first: int, end: int) -> None:
         """Compute units in the caller's thread."""
-        self.compute(self.split, self.whole, self.outputs, first, end - first, first)
+        outputs = [y[first:end] for y in self.outputs]
+        self.compute(self.split, self.whole, outputs, first, end - first, first)
 
     def fail(self, error: BaseException, first: int, end: int) -> None:
         """Note why the call fails: the first error counts."""

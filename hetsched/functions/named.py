@@ -7,15 +7,14 @@ files themselves, so that every format, axis and overlap of `map` will do.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from hetsched.errors import DataError, HetschedError
-from hetsched.functions.call import Call
+from hetsched.functions.arguments import make_call
 from hetsched.functions.identity import current_function, find_function, identity
-from hetsched.functions.map import make_call, named_dtype
 from hetsched.memory import MemoryDemand
 from hetsched.plug_in_errors import plug_in_error
 from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant, Workload
@@ -62,7 +61,7 @@ def mapped(
     """
     function = find_function(name, folder)
     with contextlib.ExitStack() as files:
-        call = _call(function, inputs, arguments, files, **options)
+        call = make_call(function, inputs, arguments, files, **options)
         if not call.load:
             raise DataError("the inputs have no units: there is nothing to compute")
         try:
@@ -81,22 +80,6 @@ def mapped(
             arguments=arguments,
             **{**options, "axis": call.axis},
         )
-
-
-def _call(
-    function: Callable[..., Any],
-    inputs: Sequence[str],
-    arguments: dict[str, Any],
-    files: contextlib.ExitStack,
-    axis: int = 0,
-    overlap: int = 0,
-    mode: str = "reflect",
-    broadcast: Sequence[int] = (),
-    dtype: str | None = None,
-) -> Call:
-    call = make_call(function, inputs, axis, overlap, mode, broadcast, arguments, files)
-    call.dtype = None if dtype is None else named_dtype(dtype)
-    return call
 
 
 class Map(Workload):
@@ -152,20 +135,14 @@ class _Blocks:
         function = current_function(p.function, p.code, p.arguments, p.folder)
         self._name = p.function
         self._files = contextlib.ExitStack()
-        self._call = _call(function, p.inputs, p.arguments, self._files, **options)
+        self._call = make_call(function, p.inputs, p.arguments, self._files, **options)
         if self._call.load != p.load:
             raise DataError(f"the inputs have {self._call.load} units by now; {p.load} before")
 
     def __call__(self, inputs: Arrays, outputs: Arrays, first: int, count: int) -> None:
-        call, places = self._call, list(outputs.values())
-        step = call.units_per_piece()
-        for low in range(0, count, step):
-            high = min(count, low + step)
-            start, end = first + low, first + high
-            try:
-                blocks = [x[start:end] for x in call.split]
-                call.apply(blocks, call.whole, start, [y[low:high] for y in places])
-            except Exception as error:
-                call.failure = None
-                call.fail(error, start, end)
-                raise function_error(self._name, error) from error
+        call = self._call
+        try:
+            call.compute(call.split, call.whole, [*outputs.values()], first, count, first)
+        except Exception as error:
+            call.failure = None
+            raise function_error(self._name, error) from error

@@ -26,20 +26,21 @@ MAX_OVERLAP_WORK = 1000
 class Outputs:
     """Where the results of a call go: new arrays, the caller's, or files.
 
-    `given`: what the caller has; None: nothing. `shape`: that the first result must have.
+    `out` and `shape` are those of `map`.
     `identity`: of the call, if it goes on where an earlier one was interrupted; see `same_call`.
     """
 
     def __init__(
         self,
         call: Call,
-        given: Sequence[Any] | None = None,
-        shape: tuple[int, ...] | None = None,
+        out: Any = None,
+        shape: Sequence[int] | None = None,
         identity: str = "",
     ) -> None:
-        self._call, self._shape = call, shape
+        self._call, self._shape = call, None if shape is None else tuple(shape)
         self._layouts: tuple[Layout, ...] | None = None
-        self._given: list[Any] | None = None if given is None else [self._taken(g) for g in given]
+        given = out if isinstance(out, tuple | list) else (out,)
+        self._given: list[Any] | None = None if out is None else [self._taken(g) for g in given]
         self.granule = common_granule(call.split, self._given or [])
         if any(isinstance(each, OutputFile) and each.has_chunks for each in self._given or ()):
             unit = sum(x.nbytes // max(1, x.shape[0]) for x in call.split)

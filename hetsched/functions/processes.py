@@ -6,7 +6,11 @@ A function travels as ``module:qualname``, its keywords as text. Neither is pick
 from __future__ import annotations
 
 import ast
+import contextlib
+import math
 import re
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,6 +30,15 @@ REFERENCE = f"{__name__}:ProcessFunction"
 MAX_KEYWORDS = 10_000
 """Characters of keywords as text. Arbitrary."""
 PLAIN = (int, float, complex, bool, str, bytes, type(None))
+LOCK_SECONDS, LOCK_ROUNDS = 0.01, 3
+"""Of a block by which is seen whether a function holds the interpreter's lock, which changes hands
+each 5 ms; the fastest of so many counts."""
+MAX_GROWTH = 64
+"""Of a block on the way to one that takes as long."""
+LOCKED = 1.5
+"""Times that a block in each of two threads takes longer than one block: 1 or 2."""
+MIN_SECONDS = 0.5
+"""Of computing for which processes may pay: their start takes some tenths, and data is copied."""
 FAILED = re.compile(r", units? (\d+)(?: to (\d+))? of axis ")
 """In the message of a job whose function has raised an error."""
 
@@ -42,6 +55,55 @@ class ProcessParams(FunctionParams, frozen=True, kw_only=True):
     mode: str
     dtype: str | None
     floating_errors: str
+
+
+def measure_lock(call: Call, done: int, end: int) -> tuple[int, list[float], bool | None]:
+    """Compute some units from `done` on, to see whether two threads are faster than one.
+
+    Return the next unit, the seconds of a unit as seen, and whether the function holds the
+    interpreter's lock. None: there is too little work to see it, or for it to matter.
+    """
+    units, seconds = call.granule, 0.0
+    alone: list[float] = []
+    # The first unit alone says little: most of its time may have been the call itself.
+    while seconds < LOCK_SECONDS:
+        growth = min(max(2.0, LOCK_SECONDS / max(seconds, 1e-6)), MAX_GROWTH) if seconds else 1
+        units = math.ceil(units / call.granule * growth) * call.granule
+        if done + (1 + 3 * LOCK_ROUNDS) * units >= end:
+            return done, alone, None
+        seconds = _seconds_in_threads(call, done, units, 1)
+        alone.append(seconds / units)
+        done += units
+    if min(alone) * (end - done) < MIN_SECONDS:
+        return done, alone, None
+    best = {1: math.inf, 2: math.inf}
+    for threads in (1, 2) * LOCK_ROUNDS:
+        best[threads] = min(best[threads], _seconds_in_threads(call, done, units, threads))
+        done += threads * units
+    return done, [*alone, best[1] / units], best[2] > LOCKED * best[1]
+
+
+def _seconds_in_threads(call: Call, first: int, units: int, count: int) -> float:
+    """Compute `units` in this thread, and as many in each of the others of `count`."""
+
+    def compute(start: int) -> None:
+        with contextlib.suppress(BaseException):  # the call knows its failure
+            call.compute_here(start, start + units)
+
+    starts = range(first, first + count * units, units)
+    others = [threading.Thread(target=compute, args=(n,), daemon=True) for n in starts[1:]]
+    begun = time.perf_counter()
+    try:
+        for thread in others:
+            thread.start()
+        compute(first)
+        for thread in others:
+            thread.join()
+    except BaseException:  # such as Ctrl-C
+        call.is_cancelled = True
+        raise
+    call.raise_failure()
+    return time.perf_counter() - begun
 
 
 def reason_against(call: Call) -> str:
@@ -162,9 +224,8 @@ class _ProcessKernel:
         call.outputs = [outputs[f"y{i}"] for i in range(results)]
         start = int(inputs[CALL][0]) + first
         base = start if call.overlap else 0
-        blocks = [x[base : base + count] for x in call.split]
         try:
-            call.compute(blocks, call.whole, call.outputs, start, count)
+            call.compute(call.split, call.whole, call.outputs, start, count, base)
         except BaseException as error:
             notes = (note for note in getattr(error, "__notes__", ()) if FAILED.search(note))
             where = next(notes, "").removeprefix("hetsched: ")

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hetsched.functions.ducc import ducc_function
-from hetsched.functions.map import divided
 from hetsched.functions.profile import SMALL, SPLIT, calls
+from hetsched.functions.run import divided
 
 DTYPES = frozenset(map(np.dtype, ("float32", "float64", "complex64", "complex128")))
 """Of floating-point arrays that are divided; so are integers, which count as float64."""

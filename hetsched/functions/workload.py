@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import itertools
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -33,6 +33,10 @@ class Layout(msgspec.Struct, frozen=True, array_like=True):
 
     shape: tuple[int, ...]
     dtype: str
+
+
+def unit_layout(array: Any) -> Layout:
+    return Layout(array.shape[1:], array.dtype.name)
 
 
 class FunctionParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,16 +153,12 @@ _calls: dict[int, Call] = {}
 _numbers = itertools.count(1)
 
 
-class Registered:
-    """Makes a call known to the kernels of its job, by a number."""
-
-    def __init__(self, call: Call) -> None:
-        self._call = call
-        self.number = next(_numbers)
-
-    def __enter__(self) -> int:
-        _calls[self.number] = self._call
-        return self.number
-
-    def __exit__(self, *error: object) -> None:
-        del _calls[self.number]
+@contextlib.contextmanager
+def registered(call: Call) -> Iterator[int]:
+    """Make a call known to the kernels of its job, by a number."""
+    number = next(_numbers)
+    _calls[number] = call
+    try:
+        yield number
+    finally:
+        del _calls[number]

@@ -21,10 +21,10 @@ from hetsched.client.client import plain_value
 from hetsched.client.job import check_process
 from hetsched.cluster.coordinator import LINK, Coordinator, HostModels, Outcome
 from hetsched.cluster.stencil import SAVE_EVERY, StencilCoordinator, StencilOutcome
+from hetsched.functions.arguments import make_call
 from hetsched.functions.call import Call
 from hetsched.functions.files import OutputFile, is_path
 from hetsched.functions.identity import find_function, function_name
-from hetsched.functions.map import make_call, make_outputs, named_dtype
 from hetsched.functions.outputs import Outputs
 from hetsched.functions.twins import undecorated
 from hetsched.functions.workload import Layout as UnitLayout
@@ -236,11 +236,13 @@ class ClusterClient:
         with contextlib.ExitStack() as stack:
             name = f if isinstance(f, str) else _reference(f)
             f = find_function(f) if isinstance(f, str) else f
-            call = make_call(f, arrays, axis, overlap, mode, broadcast, kwargs, stack)
-            call.dtype = None if dtype is None else named_dtype(dtype)
+            call = make_call(
+                f, arrays, kwargs, stack,
+                axis=axis, overlap=overlap, mode=mode, broadcast=broadcast, dtype=dtype,
+            )  # fmt: skip
             if not call.load:
                 raise errors.DataError("the arrays have no units: there is nothing to compute")
-            outputs = make_outputs(call, out, shape)
+            outputs = Outputs(call, out, shape)
             results = _MapResults(call, outputs, out)
             positions = list(enumerate(call.positions))
             options = {"memory": memory, "devices": devices}

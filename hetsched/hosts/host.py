@@ -29,9 +29,10 @@ import numpy as np
 import hetsched
 from hetsched import errors
 from hetsched.cluster import orders
+from hetsched.functions.arguments import make_call
 from hetsched.functions.identity import find_function
-from hetsched.functions.map import make_call, named_dtype, run_call
 from hetsched.functions.named import function_error
+from hetsched.functions.run import run_call
 from hetsched.hosts import channel
 from hetsched.hosts.channel import (
     HANDSHAKE,
@@ -317,9 +318,10 @@ class Session:
         f = find_function(part.workload)
         with contextlib.ExitStack() as stack:
             run = make_call(
-                f, blocks, call.axis, call.overlap, "nearest", whole, part.params, stack
-            )
-            run.dtype = None if call.dtype is None else named_dtype(call.dtype)
+                f, blocks, part.params, stack,
+                axis=call.axis, overlap=call.overlap, mode="nearest", broadcast=whole,
+                dtype=call.dtype,
+            )  # fmt: skip
 
             def stop() -> None:
                 run.is_cancelled = True

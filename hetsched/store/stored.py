@@ -91,6 +91,9 @@ class Place:
         self._target, self._first, self._end = target, first, end
         self.shape = (end - first, *target.shape[1:])
 
+    def __getitem__(self, units: slice) -> Place:
+        return Place(self._target, self._first + units.start, self._first + units.stop)
+
     def write(self, values: np.ndarray) -> None:
         self._target.write(self._first, self._end, values)
 

@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from hetsched.functions.map import divided
 from hetsched.functions.race import RETRY_BLOCKS, Race
+from hetsched.functions.run import divided
 
 
 def winners(race: Race, seconds: list[float], blocks: int) -> Counter[int]:

@@ -70,8 +70,8 @@ def noted(out: str) -> set[int]:
     return {unit for first, end in ranges for unit in range(first, end)}
 
 
-def computed() -> list[int]:
-    return sorted(map(int, Path("log").read_text().split()))
+def computed(log: str = "log") -> list[int]:
+    return sorted(map(int, Path(log).read_text().split()))
 
 
 def read(out: str) -> np.ndarray:
@@ -105,6 +105,51 @@ def test_after_the_end_of_the_process_too(folder: Path, out: str) -> None:
 
     assert computed() == sorted({*range(UNITS)} - done)
     np.testing.assert_array_equal(read(out), 2 * module()["X"])
+
+
+LOCKED = """
+import os, signal, time
+
+def doubled(block):
+    with open(os.environ["LOG"], "a") as log:
+        log.writelines(f"{unit}\\n" for unit in block[:, 0].astype(int))
+    if "KILLED" in os.environ and (block >= 650).any():
+        os.kill(int(os.environ["KILLED"]), signal.SIGKILL)
+    for _ in block:
+        end = time.thread_time() + 5e-3
+        while time.thread_time() < end:
+            pass
+    return 2 * block
+"""
+CALL = """
+import os, sys
+import numpy as np
+if sys.argv[1:]:
+    os.environ["KILLED"] = str(os.getpid())
+import hetsched, locked
+x = np.repeat(np.arange(700.0)[:, None], 2**13, axis=1)
+hetsched.map(locked.doubled, x, out="y.npy", resume=True)
+print(hetsched.profile())
+"""
+SEGMENT = 400
+"""Units that two processes compute in a second at most: what is noted at once."""
+
+
+def test_what_processes_compute_is_noted_each_second(folder: Path, engine: str) -> None:
+    if engine != "cores":
+        return
+    Path("config.toml").write_text('[[device]]\nkind = "cpu"\ncount = 2\n')
+    Path("locked.py").write_text(LOCKED)
+    env = {**os.environ, "PYTHONPATH": ".", "HETSCHED_CONFIG": "config.toml", "LOG": "first"}
+    command = [sys.executable, "-c", CALL]
+    ended = subprocess.run([*command, "kill"], env=env, check=False, timeout=120)
+    assert ended.returncode == -signal.SIGKILL
+    begun, done = {*computed("first")}, noted("y.npy")
+    subprocess.run(command, env={**env, "LOG": "second"}, check=True, timeout=120)
+
+    assert done < begun and len(begun - done) <= SEGMENT
+    assert computed("second") == sorted({*range(700)} - done)
+    assert (np.load("y.npy") == 2 * np.arange(700.0)[:, None]).all()
 
 
 def changed_code(script: dict[str, Any]) -> None:

@@ -1,0 +1,152 @@
+"""The arguments of `map` and `reduce`, checked and made into a `Call`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hetsched.dtypes import NUMERIC
+from hetsched.errors import DataError, UsageError
+from hetsched.functions.call import MODES, Call
+from hetsched.functions.files import is_path
+from hetsched.functions.peak import free_memory
+from hetsched.functions.twins import undecorated
+from hetsched.functions.workload import MAX_ARRAYS
+from hetsched.store.formats import open_array
+from hetsched.store.stored import Stored, checked_axis, is_stored
+from hetsched.units import format_bytes, quoted
+
+
+def make_call(
+    f: Callable[..., Any],
+    arrays: Sequence[Any],
+    keywords: dict[str, Any],
+    stack: contextlib.ExitStack,
+    *,
+    axis: int = 0,
+    overlap: int = 0,
+    mode: str = "reflect",
+    broadcast: int | Iterable[int] = (),
+    dtype: Any = None,
+) -> Call:
+    """Return what `map` is to compute; `stack` closes the files that it reads.
+
+    Raises UsageError, DataError, InputMissing.
+    """
+    if not callable(f):
+        raise UsageError(f"{quoted(f)} should be a function")
+    f = undecorated(f)
+    if not arrays:
+        raise UsageError("give at least one array")
+    if len(arrays) > MAX_ARRAYS:
+        raise UsageError(f"{len(arrays)} arrays; at most {MAX_ARRAYS}")
+    if isinstance(overlap, bool) or not isinstance(overlap, int | np.integer) or overlap < 0:
+        raise UsageError(f"overlap: {quoted(overlap)} should be a number of units from 0 on")
+    if mode not in MODES:
+        raise UsageError(f"mode: {quoted(mode)}, choose from: {', '.join(MODES)}")
+    if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
+        raise UsageError(f"axis: {quoted(axis)} should be a whole number")
+    whole_positions = _whole_positions(broadcast, len(arrays))
+    split: list[Any] = []
+    whole: list[np.ndarray] = []
+    positions: list[tuple[bool, int]] = []
+    number: int | None = None
+    for position, value in enumerate(arrays):
+        array = _as_array(value, position, axis, stack)
+        if position in whole_positions or not array.ndim:
+            positions.append((False, len(whole)))
+            whole.append(np.asarray(array.array) if isinstance(array, Stored) else array)
+            continue
+        if isinstance(array, Stored):
+            number = array.axis if number is None else number
+            if array.axis != number:
+                raise DataError(f"axis {axis} isn't the same in all arrays: give it from 0 on")
+            positions.append((True, len(split)))
+            split.append(array)
+            continue
+        number = checked_axis(axis, array, f"array {position}") if number is None else number
+        if array.ndim <= number:
+            raise DataError(f"array {position} has shape {array.shape}: it has no axis {number}")
+        positions.append((True, len(split)))
+        split.append(np.moveaxis(array, number, 0))
+    if not split:
+        raise UsageError("all arrays are broadcast: there is nothing to divide")
+    lengths = [x.shape[0] for x in split]
+    if len(set(lengths)) > 1:
+        raise DataError(f"the arrays have {lengths} units along axis {axis}: they must be equal")
+    _check_room(split, int(overlap))
+    call = Call(f, keywords, tuple(positions), split, whole, number or 0, int(overlap), mode)
+    call.dtype = None if dtype is None else _named_dtype(dtype)
+    return call
+
+
+def _check_room(split: Sequence[Any], overlap: int) -> None:
+    """Raise DataError if memory doesn't hold the smallest block, with `overlap` on either side."""
+    block = (1 + 2 * overlap) * sum(x.nbytes // max(1, x.shape[0]) for x in split)
+    if overlap and block > (free := int(free_memory())):
+        raise DataError(
+            f"overlap: blocks of {overlap} units on either side take {format_bytes(block)};"
+            f" {format_bytes(free)} are free"
+        )
+
+
+def _whole_positions(broadcast: int | Iterable[int], count: int) -> set[int]:
+    positions = set([broadcast] if isinstance(broadcast, int | np.integer) else broadcast)
+    for position in positions:
+        if not isinstance(position, int | np.integer) or not 0 <= position < count:
+            raise UsageError(
+                f"broadcast: {quoted(position)} should be the position of an array,"
+                f" 0 to {count - 1}"
+            )
+    return positions
+
+
+def _as_array(value: Any, position: int, axis: Any, stack: contextlib.ExitStack) -> Any:
+    """Return an ndarray, or a `Stored` array, which `stack` closes."""
+    if is_path(value):
+        value = open_array(value, axis, stack)
+    elif is_stored(value):
+        value = (
+            Stored(value, checked_axis(axis, value, f"array {position}"))
+            if value.ndim
+            else np.asarray(value)
+        )
+    if isinstance(value, Stored):
+        _numeric(value.dtype, f"array {position}")
+        return value
+    if isinstance(value, np.ma.MaskedArray):
+        raise DataError(
+            f"array {position} is masked: give its values and its mask, or use its method filled"
+        )
+    try:
+        array = np.asarray(_on_host(value))
+    except (TypeError, ValueError, BufferError, RuntimeError) as error:
+        raise DataError(f"array {position}: {quoted(value)} is not an array: {error}") from None
+    _numeric(array.dtype, f"array {position}")
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _on_host(value: Any) -> Any:
+    """Return an array of another library as one of NumPy, without a copy if it is in memory."""
+    if hasattr(value, "__cuda_array_interface__") and hasattr(value, "get"):  # of CuPy
+        return value.get()
+    if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray | np.generic):
+        return np.from_dlpack(value)
+    return value
+
+
+def _numeric(dtype: np.dtype[Any], what: str) -> np.dtype[Any]:
+    if dtype.kind not in NUMERIC:
+        raise DataError(f"{what}: {dtype}; only numeric dtypes are supported")
+    return dtype
+
+
+def _named_dtype(dtype: Any) -> np.dtype[Any]:
+    """Return what a user calls a dtype. Raises UsageError, DataError."""
+    try:
+        return _numeric(np.dtype(dtype), "dtype")
+    except TypeError:
+        raise UsageError(f"dtype: {quoted(dtype)} is none of NumPy's") from None
