@@ -34,32 +34,23 @@ def make_kernel(variant: Variant, job: DeviceJob, context: KernelContext) -> Ker
     if job.workload.writes_all or isinstance(job.workload, Iterative):
         kernel: Kernel = made
         return kernel
-    in_place = job.workload.in_place.get(context.kind, {})
-    return ZeroingKernel(made, in_place, context.xp)
+    return _zeroing(made, job.workload.in_place.get(context.kind, {}), context.xp)
 
 
-class ZeroingKernel:
-    """A kernel whose outputs are zero first: slots and segments still have other jobs' data."""
+def _zeroing(kernel: Kernel, in_place: Mapping[str, str], xp: Any) -> Kernel:
+    """Return a kernel whose outputs are zero first: their memory still has other jobs' data."""
 
-    def __init__(self, kernel: Kernel, in_place: Mapping[str, str], xp: Any) -> None:
-        self._kernel = kernel
-        self._in_place = in_place
-        self._xp = xp
-        self.units_per_call = getattr(kernel, "units_per_call", 0)
-
-    def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
+    def call(inputs: Arrays, outputs: Arrays) -> None:
         for name, output in outputs.items():
-            if name not in self._in_place and not self._is_input(name, output, inputs):
+            # An inout array may be the caller's own, which is computed in place: but in slots of
+            # a device without such a module it isn't.
+            is_input = name in inputs and xp and xp.may_share_memory(output, inputs[name])
+            if name not in in_place and not is_input:
                 output.fill(0)
-        self._kernel(inputs, outputs)
+        kernel(inputs, outputs)
 
-    def _is_input(self, name: str, output: Any, inputs: Arrays) -> bool:
-        """Whether an inout array is the caller's own, which is computed in place."""
-        return (
-            name in inputs
-            and self._xp is not None  # in slots of a device without such a module it isn't
-            and bool(self._xp.may_share_memory(output, inputs[name]))
-        )
+    call.units_per_call = getattr(kernel, "units_per_call", 0)  # type: ignore[attr-defined]
+    return call
 
 
 def range_of(kernel: Kernel, first: int, count: int) -> tuple[int, ...]:

@@ -152,11 +152,12 @@ class Accelerator:
 
     def copy_in(self, chunk: Chunk, slot: Slot) -> None:
         with self._guard():
-            self._current_job().arrays(chunk.count, slot)  # checks that the slot lies in the block
+            if self._job is None:
+                raise InternalError(f"{self._name}: got a chunk before any job was prepared")
+            self._job.arrays(chunk.count, slot)  # checks that the slot lies in the block
             if not self._flights and self._clock.is_stale():
                 self._clock.set()
-            events = PhaseEvents(self._runtime)
-            flight = ChunkFlight(self._current_job(), chunk, slot, events)
+            flight = ChunkFlight(self._job, chunk, slot, PhaseEvents(self._runtime))
             self._flights.append(flight)
             before = self._replace(flight)
             if self._deferred in before:
@@ -171,9 +172,9 @@ class Accelerator:
 
     def compute(self, chunk: Chunk, slot: Slot) -> None:
         with self._guard():
-            events = self._flight(chunk).events
-            inputs, outputs = map(KernelArrays, self._current_job().arrays(chunk.count, slot))
-            kernel = self._current_job().kernel
+            flight = self._flight(chunk)
+            events, kernel = flight.events, flight.job.kernel
+            inputs, outputs = map(KernelArrays, flight.job.arrays(chunk.count, slot))
             self._compute.wait(events.in_end)
             self._compute.record(events.compute_start)
             place = range_of(kernel, chunk.first, chunk.count)
@@ -182,9 +183,9 @@ class Accelerator:
 
     def copy_out(self, chunk: Chunk, slot: Slot) -> None:
         with self._guard():
-            job, flight = self._current_job(), self._flight(chunk)
-            previous = self._in_slot.get(slot.index)
-            if previous is not None and any(r.staged is not None for r in job.output_routes):
+            flight, previous = self._flight(chunk), self._in_slot.get(slot.index)
+            is_staged = any(route.staged is not None for route in flight.job.output_routes)
+            if previous is not None and is_staged:
                 previous.land()  # its outputs may still be in these buffers
             self._in_slot[slot.index] = self._deferred = flight
             if self._info.engines != 1 or chunk.last:
@@ -221,11 +222,6 @@ class Accelerator:
         """Return the bytes of `free` for jobs (b of Ilic & Sousa)."""
         usable = max(0, free - self._reserve)
         return usable if self._limit is None else min(usable, self._limit)
-
-    def _current_job(self) -> LoadedJob:
-        if self._job is None:
-            raise InternalError(f"{self._name}: got a chunk before any job was prepared")
-        return self._job
 
     def _flight(self, chunk: Chunk) -> ChunkFlight:
         for flight in self._flights:

@@ -55,13 +55,10 @@ class Operation:
     since: float = field(default=0.0, init=False)
     pace: float = field(default=1.0, init=False)
 
-    @property
-    def is_overdue(self) -> bool:
-        return self.is_late and not self.is_ready
-
     def projected_end(self) -> float | None:
-        """Return when it ends; None: once its work is done."""
-        return None if self.is_overdue else self.since + self.remaining / self.pace
+        """Return when it ends; None: it is overdue, and ends once its work is done."""
+        is_overdue = self.is_late and not self.is_ready
+        return None if is_overdue else self.since + self.remaining / self.pace
 
     def perform(self) -> None:
         """Do the real work, unless an operation before it failed; drop the arrays."""
@@ -159,7 +156,7 @@ class Engines:
 
         A copy that started in the past (the host issued it late) ran at full pace until now.
         """
-        running = [op for op in self._active if op is not None and not op.is_overdue]
+        running = [op for op in self._active if op and op.projected_end() is not None]
         busy = {operation.phase for operation in running}
         for operation in running:
             shared = _OPPOSITE.get(operation.phase) in busy

@@ -194,7 +194,8 @@ class AcceleratorStages:
         leaving = _without(old, inner) if self._is_deferring else []
         seconds = self._write_rows(held, iteration, leaving) if leaving else 0.0
         # Rows of which a copy in was due come with the next ones.
-        self._missing = [*_without(new, old), *(_both(part, new) for part in self._missing)]
+        due = [(max(first, new[0]), min(stop, new[1])) for first, stop in self._missing]
+        self._missing = [*_without(new, old), *due]
         held.rows = rows
         self._pieces, self._has_new_rows = [(held, rows)], True
         return seconds
@@ -369,7 +370,3 @@ def _largest(copies: Iterable[Copy]) -> int:
 def _without(part: tuple[int, int], other: tuple[int, int]) -> list[tuple[int, int]]:
     ends = (part[0], min(part[1], other[0])), (max(part[0], other[1]), part[1])
     return [(first, stop) for first, stop in ends if first < stop]
-
-
-def _both(part: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
-    return max(part[0], other[0]), min(part[1], other[1])

@@ -146,7 +146,9 @@ class Pins:
 
     def _register(self, pinned: Pinned, limit: int) -> None:
         """Register further slices while all pinned memory takes at most `limit` bytes."""
-        self._free_quota(pinned.nbytes - pinned.registered, limit)
+        for address in [address for address in self._pinned if address not in self._in_use]:
+            if self.used + pinned.nbytes - pinned.registered > limit:
+                self._drop(address)
         used = self.used
         for host in pinned.slices(pinned.registered, pinned.nbytes):
             if used + host.nbytes > limit:
@@ -161,12 +163,6 @@ class Pins:
                 return
             used += host.nbytes
             pinned.registered += host.nbytes
-
-    def _free_quota(self, nbytes: int, limit: int) -> None:
-        for address in [address for address in self._pinned if address not in self._in_use]:
-            if self.used + nbytes <= limit:
-                return
-            self._drop(address)
 
     def _drop(self, address: int) -> None:
         """Unpin a mapping. Raises DeviceFault: until the process ends, copies may go on."""

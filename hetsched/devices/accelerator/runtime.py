@@ -149,9 +149,8 @@ class PhaseEvents:
     """Events that mark one chunk's phases."""
 
     def __init__(self, runtime: Runtime) -> None:
-        self.in_start, self.in_end, self.compute_start, self.compute_end = (
-            runtime.event() for _ in range(4)
-        )
+        self.in_start, self.in_end = runtime.event(), runtime.event()
+        self.compute_start, self.compute_end = runtime.event(), runtime.event()
         self.out_start, self.out_end = runtime.event(), runtime.event()
 
 

@@ -10,7 +10,6 @@ target is poisoned. In real time, each operation is held to its modelled end: an
 
 from __future__ import annotations
 
-import ctypes
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -31,7 +30,6 @@ from hetsched.devices.accelerator.runtime import (
 
 POISON = 0xFF
 """A byte whose repetition is NaN in every floating-point type."""
-_PR_SET_TIMERSLACK = 29
 
 Costs = Callable[[str, int, int], float]
 """(phase, load units, bytes copied) -> seconds of an operation at full pace."""
@@ -383,8 +381,3 @@ class RealTime:
             self.late += operation.is_late
             self._changed.notify_all()
         return True
-
-
-def precise_sleep() -> None:
-    """Make the calling thread's timers fire on time rather than up to 50 us late."""
-    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
-from hetsched.devices.cpu.topology import HardwareThread, one_per_core, read_topology
+from hetsched.devices.cpu.topology import one_per_core, read_topology
 from hetsched.devices.probe import CorePool, Probe, ProcessSpec
 from hetsched.errors import ConfigError
 from hetsched.machine_limits import processor
@@ -57,7 +57,10 @@ def _cores(index: int, config: DeviceConfig, pool: CorePool, free: int) -> tuple
         DeviceInfo(
             name=f"{prefix}{number}",
             kind="cpu",
-            identity=_identity(identity, thread, pool),
+            # Cores of different types aren't equal.
+            identity=f"{identity}, {thread.core_type} core"
+            if thread.core_type and pool.is_pinned
+            else identity,
             cores=(thread.cpu,) if pool.is_pinned else (),
             tail_group=f"{prefix}0",
             physical_core=thread.physical_core if pool.is_pinned else None,
@@ -65,13 +68,6 @@ def _cores(index: int, config: DeviceConfig, pool: CorePool, free: int) -> tuple
         )
         for number, thread in enumerate(threads[: config.count or available])
     )
-
-
-def _identity(processor: str, thread: HardwareThread, pool: CorePool) -> str:
-    """Return the processor with the type of core: those of different types aren't equal."""
-    if not thread.core_type or not pool.is_pinned:
-        return processor
-    return f"{processor}, {thread.core_type} core"
 
 
 def _team(name: str, config: DeviceConfig, members: tuple[DeviceInfo, ...]) -> ProcessSpec:

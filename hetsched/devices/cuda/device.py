@@ -37,7 +37,6 @@ def open_device(info: DeviceInfo, config: DeviceConfig) -> Accelerator:
     return Accelerator(info, runtime, config.memory_bytes())
 
 
-LIBRARY = "libcuda.so.1"
 BLOCKING_SYNC = 4
 """CU_CTX_SCHED_BLOCKING_SYNC, the same as cudaDeviceScheduleBlockingSync."""
 
@@ -199,7 +198,7 @@ def sleep_while_waiting(library: Any = None) -> bool:
     that worked; without a driver it doesn't. `library` replaces libcuda in tests.
     """
     try:
-        driver = ctypes.CDLL(LIBRARY) if library is None else library
+        driver = ctypes.CDLL("libcuda.so.1") if library is None else library
         device = ctypes.c_int()
         if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), 0):
             return False

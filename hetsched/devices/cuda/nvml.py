@@ -13,8 +13,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
-NVML_ABSENT = frozenset({9, 12, 18})
-"""Driver not loaded, library not found, library and driver of different versions."""
+PROBLEMS = {
+    9: "no NVIDIA driver",  # It isn't loaded
+    12: "no NVIDIA driver",  # Nor is its library there
+    18: "the NVIDIA driver and its library are of different versions: reboot after an upgrade",
+}
 NVML_LOST = frozenset({15, 16})
 """The GPU fell off the bus, or needs a reset, which hetsched never performs."""
 SNAPSHOT_SECONDS = 10.0
@@ -78,7 +81,7 @@ def snapshot(library: Any = None) -> Snapshot:
     except TimeoutError:
         return Snapshot(problem="the NVIDIA driver doesn't respond")
     except Exception as error:  # NVMLError, whose class comes with the library
-        return Snapshot(problem=_explain(error))
+        return Snapshot(problem=PROBLEMS.get(getattr(error, "value", 0), f"NVML: {error}"))
 
 
 class _Queries:
@@ -151,14 +154,3 @@ def _described(ask: _Queries, handle: Any, gpu: Gpu) -> Gpu:
 
 def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value or "")
-
-
-def _explain(error: Exception) -> str:
-    status = getattr(error, "value", 0)
-    if status == 18:
-        return (
-            "the NVIDIA driver and its library are of different versions: reboot after an upgrade"
-        )
-    if status in NVML_ABSENT:
-        return "no NVIDIA driver"
-    return f"NVML: {error}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import os
 import time
@@ -10,6 +9,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -54,10 +54,12 @@ class OpenClRuntime:
         self.cl = cl
         self.arrays = importlib.import_module("pyopencl.array")
         self.context = cl.Context([device])
-        self.used = 0
         self._device = device
         self._engines = engines
         self._queues: list[OpenClQueue] = []
+        self._blocks: WeakSet[OpenClBlock] = WeakSet()
+        self._own_queue = self.queue().queue
+        """Of kernels on the host's memory."""
 
     @property
     def facts(self) -> DeviceFacts:
@@ -72,12 +74,14 @@ class OpenClRuntime:
     def memory(self) -> Memory:
         """Return the memory of which one block can be had."""
         total = min(self._device.global_mem_size, self._device.max_mem_alloc_size)
-        return Memory(max(0, total - self.used), total)
+        return Memory(max(0, total - sum(block.nbytes for block in self._blocks)), total)
 
     def allocate(self, nbytes: int) -> OpenClBlock:
         if nbytes > self.memory().free:
             raise MemoryError(f"{nbytes} bytes, of which {self.memory().free} are free")
-        return OpenClBlock(self, nbytes)
+        block = OpenClBlock(self, nbytes)
+        self._blocks.add(block)
+        return block
 
     def trim(self) -> None:
         pass
@@ -116,11 +120,6 @@ class OpenClRuntime:
             )
             mapped.base.release()
         queue.finish()
-
-    @functools.cached_property
-    def _own_queue(self) -> Any:
-        """Of kernels on the host's memory."""
-        return self.queue().queue
 
     def host_seconds(self) -> float:
         return time.monotonic()
@@ -209,21 +208,13 @@ class OpenClQueue:
 
 
 class OpenClBlock:
-    """A buffer; it counts as used until it is dropped."""
-
     def __init__(self, runtime: OpenClRuntime, nbytes: int) -> None:
-        self._runtime = runtime
         self.nbytes = nbytes
         flags = runtime.cl.mem_flags.READ_WRITE
         self.buffer = runtime.cl.Buffer(runtime.context, flags, max(1, nbytes))
-        runtime.used += nbytes
-        self._counted = nbytes
 
     def pointer(self) -> Any:
         return self.buffer
-
-    def __del__(self) -> None:
-        self._runtime.used -= getattr(self, "_counted", 0)
 
 
 def _bytes(host: np.ndarray) -> np.ndarray:
