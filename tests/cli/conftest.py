@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hetsched_workloads.fft.variants import variants
+from hetsched_workloads.fft import Fft
 from served import CORES, Daemon, serving
 
 from hetsched.cli.main import main
 
-DEFAULT_FFT = next(each.name for each in variants("cpu") if each.name != "pyfftw")
+DEFAULT_FFT = next(each.name for each in Fft().variants("cpu") if each.name != "pyfftw")
 """The variant that FFTs start with on this processor, with the libraries installed here: not
 FFTW, which has to plan first."""
 COMMAND = (sys.executable, "-m", "hetsched.cli.main")

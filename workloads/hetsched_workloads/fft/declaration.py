@@ -6,14 +6,17 @@ then inverse, in the output's buffer. The result is in "y"; "x" is never written
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from hetsched.errors import DataError, UsageError
+from hetsched.machine_limits import processor
 from hetsched.memory import MemoryDemand
 from hetsched.units import quoted
 from hetsched.workload import (
@@ -23,10 +26,10 @@ from hetsched.workload import (
     ArraySpec,
     DtypeChoice,
     Variant,
+    version,
 )
-from hetsched.workload.protocol import array_bytes
 from hetsched_workloads import extents
-from hetsched_workloads.fft import variants as table
+from hetsched_workloads.installed import by_opencl_fft, late, shared_library
 from hetsched_workloads.recomputed import Recomputed
 
 if TYPE_CHECKING:
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 FORMS = (("COUNT", "ROWS", "COLS"),)
 FORMS_WITH_AXES = (("COUNT", "COLS"), *FORMS, ("COUNT", "DEPTH", "ROWS", "COLS"))
 DTYPES = DtypeChoice(COMPLEX64, COMPLEX128)
+CPU = ("pyfftw", "ducc0", "mkl", "scipy")
+HERE = "hetsched_workloads.fft"
 OF_TYPICAL, OF_OWN, OF_LARGEST = 256.0, 16.0, 2.0
 """Roundings by which a value may be off: of a typical value, four times what primes need; of its
 own; of the largest one, as the mean of a photograph, which a library adds to a few others."""
@@ -165,14 +170,13 @@ class Fft(extents.WithExtent, Recomputed):
         The work area is assumed as large as a chunk, four times for sizes with prime factors above
         7 (Bluestein's algorithm); the CUDA variant queries cuFFT for the actual size.
         """
-        source, target = map(array_bytes, self.arrays(p))
+        demand = super().demand(p, kind)
         if kind not in self.in_place:
-            return MemoryDemand(input_bytes=source, work_bytes=0, output_bytes=target)
+            return replace(demand, work_bytes=0)
         work = p.plane_bytes * (1 if all(_smooth(n) for n in p.shape) else 4)
         if not p.is_planes:
             work += 2 * p.plane_bytes  # copies of what CuPy transforms
-        output = 0 if p.kind == "c2c" else target
-        return MemoryDemand(input_bytes=source, work_bytes=work, output_bytes=output, work="max")
+        return replace(demand, work_bytes=work, work="max")
 
     def flops(self, p: FftParams, x: int) -> float:
         """Return 5 n log2 n per transform by convention, and 2 n if the result is scaled."""
@@ -188,7 +192,7 @@ class Fft(extents.WithExtent, Recomputed):
         return key if p.is_planes else f"{key} {p.kind} {p.batch_axes} {p.norm} {p.direction}"
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        return table.variants(kind)
+        return _variants(kind)
 
     def generate(self, p: FftParams, seed: int, array: str, first: int, out: np.ndarray) -> None:
         """Fill `out` with standard normal units, or for kind c2r with spectra of real ones."""
@@ -236,6 +240,33 @@ class Fft(extents.WithExtent, Recomputed):
         if params.kind == "r2c" and "x" in arrays and "c" in arrays["x"][1]:
             raise DataError(f"x holds {arrays['x'][1]}; kind r2c takes real values")
         return params
+
+
+@functools.cache
+def _variants(kind: str) -> tuple[Variant, ...]:
+    """Return those that are installed, the likely fastest first. Imports no library."""
+    make, left = late(f"{HERE}.libraries"), late(f"{HERE}.tuning", "tuning_left")
+    if kind == "cuda" and (installed := version("cupy")):
+        of_cupy = functools.partial(make, f"cupy {installed}")
+        return (Variant("cufft", f"cupy-{installed}", of_cupy),)
+    if kind != "cpu":
+        return by_opencl_fft(late(f"{HERE}.opencl")) if kind == "opencl" else ()
+    found = {name: version(name) for name in CPU}
+    found["mkl"] = (shared_library("mkl", "libmkl_rt.so") or (None,))[0]
+    # MKL has optimised kernels for Intel's processors only; on others it loads generic ones.
+    order = sorted(CPU, key=lambda name: name != "mkl") if "Intel" in processor() else CPU
+    return tuple(
+        # Threads of MKL need its OpenMP, which leaves files in shared memory after a kill.
+        Variant(
+            name,
+            installed,
+            functools.partial(make, f"{name} {installed}"),
+            threaded=name != "mkl",
+            tuning=functools.partial(left, f"{name} {installed}"),
+        )
+        for name in order
+        if (installed := found[name])
+    )
 
 
 def _smooth(n: int) -> bool:

@@ -5,37 +5,79 @@ Planes by FFTW and cuFFT, and transforms on OpenCL devices, have kernels of thei
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
 
-from hetsched.workload import Kernel, KernelContext
-from hetsched_workloads.fft.batched import SplitKernel
-from hetsched_workloads.fft.call_sizes import call_size, default_size
-from hetsched_workloads.fft.declaration import DTYPES, FftParams
+from hetsched.bounded_cache import BoundedCache
+from hetsched.workload import Arrays, Kernel, KernelContext
+from hetsched_workloads.fft.declaration import FftParams
+from hetsched_workloads.fft.tuning import Tuned, default_size
 from hetsched_workloads.recomputed import transforms
 
 Transform = Callable[[str, Any, Any], None]
 """transform(SciPy's name, x, y): units x into y, which may be x."""
-MAX_PLANNING_SECONDS = 5.0
+MAX_PLANS = 64
+"""Of a thread, the most recently used ones. Arbitrary: those of about five kinds of job."""
+
+
+class OwnPlans(threading.local):
+    """The calling thread's plans, since a plan serves one thread at a time.
+
+    They are kept from job to job, so a warm `make` takes microseconds.
+    """
+
+    def __init__(self) -> None:
+        self.kept: BoundedCache[Hashable, Any] = BoundedCache(max_entries=MAX_PLANS)
+
+
+def pointer(array: np.ndarray, name: str) -> int:
+    """Return the address of a C-contiguous array. Raises ValueError for any other."""
+    if not array.flags.c_contiguous:
+        raise ValueError(f"{name}: not C-contiguous, strides {array.strides}")
+    return int(array.__array_interface__["data"][0])
+
+
+class SplitKernel:
+    """Transforms a chunk, at most `units_per_call` units at a time."""
+
+    def __init__(self, p: FftParams, transform: Transform, units_per_call: int) -> None:
+        self._steps, self._transform, self.units_per_call = p.transforms, transform, units_per_call
+
+    def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
+        x, y = inputs["x"], outputs["y"]
+        for first in range(0, len(x), self.units_per_call):
+            part = slice(first, first + self.units_per_call)
+            self.transform(x[part], y[part])
+
+    def transform(self, source: Any, target: Any) -> None:
+        for step in self._steps:
+            self._transform(step, source, target)
+            source = target
 
 
 def make(library: str, p: FftParams, chunk: int, context: KernelContext) -> Kernel:
     """Return a kernel for any number of units. `library`: name and version."""
-    makers = {"scipy": _scipy, "ducc0": _ducc, "pyfftw": _fftw, "mkl": _mkl, "cupy": _scipy}
-    transform = makers[library.partition(" ")[0]](p, context)
+    name = library.partition(" ")[0]
+    if name == "cupy":
+        if p.is_planes:
+            from hetsched_workloads.fft import cupy_cuda
 
-    def run(x: Any, y: Any) -> None:
-        for step in p.transforms:
-            transform(step, x, y)
-            x = y
+            return cupy_cuda.make(p, chunk, context)
+        return SplitKernel(p, _scipy(p, context), chunk)
+    if name == "pyfftw":
+        from hetsched_workloads.fft import fftw
 
-    if context.kind == "cuda":
-        return SplitKernel(run, chunk)
+        planned = fftw.FftwTransform(library, p, chunk, context)
+        return SplitKernel(p, planned, planned.units_per_call)
+    makers = {"scipy": _scipy, "ducc0": _ducc, "mkl": _mkl}
+    kernel = SplitKernel(p, makers[name](p, context), default_size(p, context.threads))
     if p.is_planes:
-        return SplitKernel(run, call_size(library, p, chunk, context, lambda size: run))
-    return SplitKernel(run, default_size(p, context.threads))
+        known = Tuned(library, p, context.threads, context.cache)
+        kernel.units_per_call = known.call_size(chunk, context, lambda size: kernel.transform)
+    return kernel
 
 
 def _scipy(p: FftParams, context: KernelContext) -> Transform:
@@ -71,37 +113,3 @@ def _mkl(p: FftParams, context: KernelContext) -> Transform:
     from hetsched_workloads.fft import mkl_cpu
 
     return mkl_cpu.make_transform(p)
-
-
-def _fftw(p: FftParams, context: KernelContext) -> Transform:
-    """Transform unit by unit in aligned memory: FFTW overwrites inputs of c2r."""
-    import pyfftw
-
-    from hetsched_workloads.fft.fftw_planning import planning_lock
-
-    real = DTYPES[p.dtype].real
-    dtypes = real if p.kind == "r2c" else p.dtype, real if p.kind == "c2r" else p.dtype
-    source = pyfftw.empty_aligned(p.shape, dtypes[0])
-    target = pyfftw.empty_aligned(p.output_shape, dtypes[1])
-    with planning_lock:
-        plans = {
-            name: pyfftw.FFTW(
-                source,
-                target,
-                axes=tuple(axis - 1 for axis in p.batch_axes),
-                direction="FFTW_BACKWARD" if name.startswith("i") else "FFTW_FORWARD",
-                flags=("FFTW_MEASURE",),
-                threads=context.threads,
-                planning_timelimit=MAX_PLANNING_SECONDS,
-            )
-            for name in p.transforms
-        }
-
-    def transform(name: str, x: Any, y: Any) -> None:
-        factor = np.dtype(real).type(p.factor(name))
-        for unit, result in zip(x, y, strict=True):
-            source[...] = unit
-            plans[name].execute()
-            np.multiply(target, factor, out=result)
-
-    return transform

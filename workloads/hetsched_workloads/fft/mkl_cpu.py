@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pyfftw as _before_mkl  # noqa: F401
 
-from hetsched_workloads.fft.batched import OwnPlans, pointer
 from hetsched_workloads.fft.declaration import FftParams
+from hetsched_workloads.fft.libraries import OwnPlans, pointer
 from hetsched_workloads.installed import shared_library
 
 # mkl_dfti.h

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -52,14 +53,7 @@ class MatrixUpdate(Workload):
 
     def demand(self, p: MatrixParams, kind: str) -> MemoryDemand:
         """Return the demand: on a GPU the new rows of C replace the old ones in their slot."""
-        item = DTYPES[p.dtype].item_bytes
-        return MemoryDemand(
-            input_bytes=(p.cols + p.inner) * item,
-            work_bytes=0,
-            output_bytes=0 if kind in self.in_place else p.cols * item,
-            resident_bytes=p.inner * p.cols * item,
-            work="max",
-        )
+        return replace(super().demand(p, kind), work_bytes=0, work="max")
 
     def flops(self, p: MatrixParams, x: int) -> float:
         return 2.0 * x * p.cols * p.inner

@@ -18,6 +18,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -173,18 +174,13 @@ class Pcg(LinearSystem):
     def demand(self, p: PcgParams, kind: str) -> MemoryDemand:
         """Return the demand; incomplete factors are in the memory of each process."""
         plain = super().demand(p, kind)
-        work = plain.work_bytes
-        assert not callable(work)
-        if p.preconditioner == "cholesky":
-            item = DTYPES[p.dtype].item_bytes
-            # A triangle of indices and values in double precision and its copy, 1 / D, pointers.
-            work += math.ceil(p.nonzeros / p.n / 2) * (2 * 8 + item + 4) + 2 * 8 + item + 8
-        return MemoryDemand(
-            input_bytes=plain.input_bytes,
-            work_bytes=work,
-            output_bytes=plain.output_bytes,
-            resident_bytes=plain.resident_bytes,
-        )
+        if p.preconditioner != "cholesky":
+            return plain
+        assert not callable(plain.work_bytes)
+        # A triangle of indices and values in double precision and its copy, 1 / D, pointers.
+        item, triangle = DTYPES[p.dtype].item_bytes, math.ceil(p.nonzeros / p.n / 2)
+        factors = triangle * (2 * 8 + item + 4) + 2 * 8 + item + 8
+        return replace(plain, work_bytes=plain.work_bytes + factors)
 
     def flops(self, p: PcgParams, x: int) -> float:
         per_row = p.nonzeros / p.n
