@@ -82,7 +82,7 @@ class FftwTransform:
         dtypes = real if p.kind == "r2c" else p.dtype, real if p.kind == "c2r" else p.dtype
         self._arrays = p.shape, p.output_shape, *dtypes, p.batch_axes
         self._factors = {name: p.factor(name) for name in p.transforms}
-        self._real = np.dtype(real).type
+        self._copies = not p.is_planes
         self._plane_bytes, self._context = p.plane_bytes, context
         # Without tuning: the plan that takes the least time to make.
         self._effort = MEASURE
@@ -113,12 +113,9 @@ class FftwTransform:
             plan = self._plan(size, name, x is y)
             while len(x) - first >= size:
                 part = slice(first, first + size)
-                plan.run(x[part], y[part])
+                plan.run(x[part], y[part], self._factors[name], self._copies)
                 first += size
             plan.detach()
-        if self._factors[name] != 1.0:
-            parts = y.view(self._real)  # as reals takes half the time
-            np.multiply(parts, self._real(self._factors[name]), out=parts)
 
     def _plan(self, count: int, name: str, is_in_place: bool) -> FftwPlan:
         effort = MEASURE if count * self._plane_bytes < MIN_PATIENT_BYTES else self._effort
@@ -147,34 +144,43 @@ class FftwPlan:
     """An FFTW plan and the scratch arrays it was made on.
 
     FFTW is up to twice as slow on data that isn't 16-byte aligned (every second plane of odd size
-    in complex64): such units are copied through the scratch memory, which costs 3 to 10 %. So are
-    spectra of real values, since FFTW overwrites them.
+    in complex64): such units are copied through the scratch memory, which costs 3 to 10 %.
     """
 
     def __init__(self, key: FftwPlanKey, context: KernelContext) -> None:
-        self._is_copied = key.output_dtype.startswith("float")
+        self._real = np.finfo(key.dtype).dtype
         self._x, x_pages = _scratch((key.units, *key.shape), key.dtype)
         self._y, y_pages = self._x, x_pages
         if not key.is_in_place:
             self._y, y_pages = _scratch((key.units, *key.output_shape), key.output_dtype)
         self._plan = planned(key, self._x, self._y, context)
+        self._is_attached = False
         for pages in (x_pages, y_pages):
             pages.madvise(mmap.MADV_DONTNEED)  # planning is over: keep addresses, not memory
 
-    def run(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Transform units `x` into `y` (the same array for an in-place plan)."""
-        if (pointer(x, "x") | pointer(y, "y")) % ALIGNMENT or self._is_copied:
+    def run(self, x: np.ndarray, y: np.ndarray, factor: float = 1.0, copies: bool = False) -> None:
+        """Transform units `x` into `y`, the same for an in-place plan, and scale the result.
+
+        `copies`: small units are faster so, and FFTW overwrites spectra of real values.
+        """
+        parts, real = y.view(self._real), self._real.type(factor)  # as reals takes half the time
+        if copies or (pointer(x, "x") | pointer(y, "y")) % ALIGNMENT:
             self.detach()
             self._x[...] = x
             self._plan.execute()
-            y[...] = self._y
+            np.multiply(self._y.view(self._real), real, out=parts)
             return
+        self._is_attached = True
         self._plan.update_arrays(x, y)
         self._plan.execute()
+        if factor != 1.0:
+            np.multiply(parts, real, out=parts)
 
     def detach(self) -> None:
         """Drop the references to the job's arrays."""
-        self._plan.update_arrays(self._x, self._y)
+        if self._is_attached:
+            self._plan.update_arrays(self._x, self._y)
+            self._is_attached = False
 
 
 def _scratch(shape: tuple[int, ...], dtype: str) -> tuple[np.ndarray, mmap.mmap]:
