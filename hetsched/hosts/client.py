@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import functools
 import itertools
+import mmap
 import os
 import sys
 import threading
@@ -533,8 +534,12 @@ def _shared_paths(arrays: Sequence[Any], call: Call) -> dict[str, str]:
 
 def _has_rows(array: Any, given: Any) -> bool:
     """Return whether `array` is opened from a path, and rows of it can be read there."""
-    is_mapped = isinstance(array, np.memmap) and array.flags.c_contiguous
-    return is_path(given) and (is_mapped or isinstance(array, Stored))
+    if not is_path(given) or isinstance(array, Stored):
+        return is_path(given)
+    owner = array  # of its memory; a map's views needn't be np.memmap
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    return isinstance(owner, mmap.mmap) and bool(array.flags.c_contiguous)
 
 
 def _number(name: str) -> int:

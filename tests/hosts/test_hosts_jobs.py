@@ -289,6 +289,23 @@ def test_hosts_write_their_own_rows_and_a_late_one_leaves_other_files_alone(
     assert not target[6:].any()
 
 
+@pytest.mark.parametrize("job", ["function", "workload"])
+def test_hosts_read_their_own_rows(cluster: Cluster, tmp_path: Path, job: str) -> None:
+    client, *_ = cluster
+    np.save(tmp_path / "x.npy", planes(40))
+    np.save(tmp_path / "other.npy", np.ones(3))
+
+    def replace(_: Outcome) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            (tmp_path / "other.npy").rename(tmp_path / "x.npy")
+
+    with pytest.raises(errors.DataError, match="isn't the coordinator's file, or has changed"):
+        if job == "function":
+            client.map("numpy:abs", tmp_path / "x.npy", follow=replace)
+        else:
+            client.submit("fft", tmp_path / "x.npy", follow=replace).result(60)
+
+
 def test_strangers_other_versions_and_garbage_are_refused(
     start_host: Callable[..., HostProcess],
 ) -> None:
