@@ -13,6 +13,7 @@ from hetsched.devices.accelerator.engines import Operation
 from hetsched.devices.accelerator.runtime import Copy, DeviceFacts, Fault, Memory
 from hetsched.devices.accelerator.simulated import (
     Costs,
+    RealTime,
     SimulatedBlock,
     SimulatedEvent,
     SimulatedQueue,
@@ -42,7 +43,7 @@ class StrictRuntime(SimulatedRuntime):
     seed : int
         Of the costs, if none are given.
     costs : callable, optional
-    time : VirtualTime, optional
+    time : VirtualTime or RealTime, optional
         Virtual time with two copy engines, if none is given.
     ignores_waits : set of int
         Queues, in order of creation, that ignore all waits.
@@ -60,7 +61,7 @@ class StrictRuntime(SimulatedRuntime):
         memory: int = 1 << 30,
         seed: int = 0,
         costs: Costs | None = None,
-        time: VirtualTime | None = None,
+        time: VirtualTime | RealTime | None = None,
         ignores_waits: frozenset[int] = frozenset(),
         faults: dict[int, Fault] | None = None,
         pinnable: int = 1 << 40,

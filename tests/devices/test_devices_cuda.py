@@ -121,11 +121,6 @@ def test_the_probe_says_in_one_line_why_a_gpu_is_absent(
     assert select(machine, gpu_table(count=count), allowed=allowed, cupy=cupy)[1] == absent
 
 
-def test_a_gpu_that_is_not_optional_must_be_there() -> None:
-    with pytest.raises(Unavailable, match="gpu0: no driver"):
-        select(Snapshot(problem="no driver"), DeviceConfig(kind="gpu"))
-
-
 def test_a_second_table_gets_the_gpus_that_the_first_has_left() -> None:
     one = gpu_table(count=1)
 
@@ -292,7 +287,7 @@ def test_a_driver_that_does_not_respond_is_one_line(monkeypatch: pytest.MonkeyPa
     ("statuses", "sleeps"),
     [
         ({}, True),
-        ({"cuDevicePrimaryCtxSetFlags_v2": -1}, True),  # an older driver has the older call
+        ({"cuDevicePrimaryCtxSetFlags_v2": -1}, False),  # an older driver has no such call
         ({"cuInit": 100}, False),
         ({"cuDeviceGet": 100}, False),
         ({"cuDevicePrimaryCtxSetFlags_v2": 100}, False),

@@ -36,8 +36,9 @@ def ends(times: dict[int, ChunkTimes]) -> list[float]:
     return [times[number].end for number in sorted(times)]
 
 
-def test_two_copy_engines_overlap_everything() -> None:
+def test_two_copy_engines_overlap_everything_and_none_nothing() -> None:
     assert ends(emulate([1, 1, 1, 1])) == [3, 4, 5, 6]
+    assert ends(emulate([1, 2, 1], engines=0)) == [3, 9, 12]
 
 
 def test_one_copy_engine_copies_the_next_input_before_the_last_output() -> None:
@@ -45,10 +46,6 @@ def test_one_copy_engine_copies_the_next_input_before_the_last_output() -> None:
 
     assert [times[i].copy_in for i in range(3)] == [(0, 1), (1, 2), (3, 4)]
     assert [times[i].copy_out for i in range(3)] == [(2, 3), (4, 5), (5, 6)]
-
-
-def test_without_copy_engines_nothing_overlaps() -> None:
-    assert ends(emulate([1, 2, 1], engines=0)) == [3, 9, 12]
 
 
 def test_the_order_of_one_copy_engine_does_not_depend_on_the_slots() -> None:

@@ -139,17 +139,3 @@ def test_on_the_hosts_memory_a_lost_context_is_a_fault_too() -> None:
     with pytest.raises(DeviceFault, match="ocl0: unusable after a fault: OpenCL says -14"):
         lending("ocl0", lost, kernel)()
     assert lost.waited, "the device may still use memory that the caller frees"
-
-
-def test_each_device_is_in_one_table_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = Found(0, 1, "Slow GPU", "Vendor", False, 1 << 30, True)
-    monkeypatch.setattr(opencl_probe, "devices", lambda: ([GPU, other], ""))
-    tables = [DeviceConfig(kind="opencl", count=1, memory=size) for size in ("64MiB", "32MiB")]
-
-    found = probe(list(enumerate(tables)), CorePool((0,), 1))
-
-    devices = [process.device for process in found.processes]
-    assert [(d.name, d.identity, d.memory) for d in devices] == [
-        ("ocl0", "Fast GPU", 64 << 20),
-        ("ocl1", "Slow GPU", 32 << 20),
-    ]

@@ -122,12 +122,6 @@ def test_what_this_machine_lacks_is_an_error(
         probed(*tables)
 
 
-def test_a_gpu_that_is_not_there_is_a_note_if_it_is_optional() -> None:
-    result = probed(CPU, DeviceConfig(kind="gpu", optional=True))
-
-    assert result.absent == {"gpu0": "no driver"}
-
-
 def test_cores_that_are_all_taken_are_noted() -> None:
     result = probed(CPU, msgspec.structs.replace(EMULATED, count=4, core=0))
 

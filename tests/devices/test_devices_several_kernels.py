@@ -21,20 +21,14 @@ from hetsched.errors import UsageError
 CORE = DeviceInfo(name="cpu0", kind="cpu", identity="test")
 
 
-class Rejections:
-    """The variants that a device has given up, with the reasons."""
-
-    def __init__(self) -> None:
-        self.reasons: dict[str, str] = {}
-
-    def add(self, variant: str, error: Exception) -> None:
-        self.reasons[variant] = str(error)
-
-
-def racing(bench: Bench, *variants: str, rejections: Rejections | None = None) -> DeviceJob:
-    bench.workload = Racing()
+def racing(bench: Bench, *variants: str, rejected: dict[str, str] | None = None) -> DeviceJob:
+    """`rejected`: gets the variants that a device has given up, with the reasons."""
+    bench.workload, given_up = Racing(), {} if rejected is None else rejected
     first, *rivals = variants
-    reject = (rejections or Rejections()).add
+
+    def reject(variant: str, error: Exception) -> None:
+        given_up[variant] = str(error)
+
     return replace(bench.job(4), variant=first, rivals=tuple(rivals), reject=reject)
 
 
@@ -56,26 +50,24 @@ def test_each_chunk_is_computed_by_its_kernel(stored: dict[str, Any]) -> None:
 @pytest.mark.parametrize("in_file", [False, True])
 def test_a_kernel_that_fails_is_replaced_by_one_that_works(tmp_path: Path, in_file: bool) -> None:
     bench = Bench(16, folder=tmp_path if in_file else None)
-    rejections = Rejections()
-    job = racing(bench, "broken", "numpy", rejections=rejections)
+    rejected: dict[str, str] = {}
+    job = racing(bench, "broken", "numpy", rejected=rejected)
 
     times = drive(CpuDevice(CORE), job, alternating([0, 1, 0, 1]))
 
     assert {found.kernel for found in times.values()} == {1}
-    assert rejections.reasons == {"broken": "no such luck"}
+    assert rejected == {"broken": "no such luck"}
     np.testing.assert_array_equal(bench.result(), bench.expected())
 
 
 def test_a_variant_that_cant_be_made_falls_out_of_the_race() -> None:
-    bench = Bench(8)
-    rejections = Rejections()
+    rejected: dict[str, str] = {}
+    job = racing(Bench(8), "absent", "numpy", rejected=rejected)
 
-    times = drive(
-        CpuDevice(CORE), racing(bench, "absent", "numpy", rejections=rejections), cut([4, 4])
-    )
+    times = drive(CpuDevice(CORE), job, cut([4, 4]))
 
     assert times[0].kernel == 1
-    assert "absent" in rejections.reasons["absent"]
+    assert "absent" in rejected["absent"]
 
 
 def test_without_a_variant_that_can_be_made_the_first_error_counts() -> None:
@@ -84,14 +76,14 @@ def test_without_a_variant_that_can_be_made_the_first_error_counts() -> None:
 
 
 def test_if_every_kernel_fails_none_is_to_blame() -> None:
-    rejections = Rejections()
-    job = racing(Bench(8), "broken", "broken", rejections=rejections)
+    rejected: dict[str, str] = {}
+    job = racing(Bench(8), "broken", "broken", rejected=rejected)
 
     with pytest.raises(StepFailed) as failure:
         drive(CpuDevice(CORE), job, cut([4, 4]))
 
     assert isinstance(failure.value.__cause__, ZeroDivisionError)
-    assert not rejections.reasons
+    assert not rejected
 
 
 def test_a_kernel_serves_chunks_of_almost_the_same_size() -> None:

@@ -109,22 +109,18 @@ class CpuJob:
         split = [*self.inputs.values(), *self.outputs.values()]
         self.is_direct = all(array.direct(0, 1) is not None for array in split)
         self._variants = (job.variant, *job.rivals)
-        self._kernels = self._made(kernels)
-
-    def _made(self, kernels: CpuKernels) -> dict[int, Kernel]:
-        made: dict[int, Kernel] = {}
+        self._kernels: dict[int, Kernel] = {}
         failures: dict[str, UsageError] = {}
         for number, variant in enumerate(self._variants):
             try:
                 if variant:
-                    made[number] = kernels.get(self.job, variant)
+                    self._kernels[number] = kernels.get(job, variant)
             except UsageError as error:
                 failures[variant] = error
-        if not made:
+        if not self._kernels:
             raise next(iter(failures.values()))
         for variant, failure in failures.items():
-            self.job.reject(variant, failure)
-        return made
+            job.reject(variant, failure)
 
     def number(self, chunk: Chunk) -> int:
         """Return the kernel that computes `chunk`: its own, or the first that works."""

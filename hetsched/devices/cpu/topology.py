@@ -69,17 +69,12 @@ def _core_types(root: Path, folder: Path) -> dict[int, str]:
         for core_type, name in ((PERFORMANCE, "cpu_core"), (EFFICIENCY, "cpu_atom"))
         for cpu in cpu_list(root / "devices" / name / "cpus")
     }
-    if hybrid:
-        return hybrid if len(set(hybrid.values())) > 1 else {}
-    capacities = _numbers(folder, "cpu_capacity")
-    if len(set(capacities.values())) > 1:
-        return {cpu: f"capacity {capacity}" for cpu, capacity in capacities.items()}
+    capacities = {cpu: f"capacity {n}" for cpu, n in _numbers(folder, "cpu_capacity").items()}
     clocks = _numbers(folder, "cpufreq/cpuinfo_max_freq")
-    fastest = max(clocks.values(), default=0)
-    slow = {cpu for cpu, clock in clocks.items() if clock < MIN_SPEED_RATIO * fastest}
-    if not slow:
-        return {}
-    return {cpu: EFFICIENCY if cpu in slow else PERFORMANCE for cpu in clocks}
+    slow = MIN_SPEED_RATIO * max(clocks.values(), default=0)
+    speeds = {cpu: EFFICIENCY if n < slow else PERFORMANCE for cpu, n in clocks.items()}
+    each = (hybrid, capacities, speeds)
+    return next((types for types in each if len(set(types.values())) > 1), {})
 
 
 def _nodes(folder: Path) -> dict[int, int]:

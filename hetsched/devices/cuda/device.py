@@ -202,10 +202,8 @@ def sleep_while_waiting(library: Any = None) -> bool:
         device = ctypes.c_int()
         if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), 0):
             return False
-        # Version 2 also accepts a context that exists; CUDA 10 and earlier have only version 1.
-        set_flags = getattr(driver, "cuDevicePrimaryCtxSetFlags_v2", None)
-        set_flags = set_flags or driver.cuDevicePrimaryCtxSetFlags
-        return not set_flags(device, BLOCKING_SYNC)
+        # Version 2 also accepts a context that exists.
+        return not driver.cuDevicePrimaryCtxSetFlags_v2(device, BLOCKING_SYNC)
     except (OSError, AttributeError):
         return False
 
