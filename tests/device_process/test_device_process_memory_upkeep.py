@@ -13,10 +13,7 @@ class Keeper:
     """A device that keeps memory until it is released."""
 
     def __init__(self) -> None:
-        self.keeps, self.is_short, self.forgotten = True, False, 0
-
-    def usable_memory(self) -> int:
-        return 7
+        self.keeps, self.is_short = True, False
 
     def keeps_memory(self) -> bool:
         return self.keeps
@@ -26,9 +23,6 @@ class Keeper:
 
     def release_memory(self) -> None:
         self.keeps = False
-
-    def forget_host_memory(self) -> None:
-        self.forgotten += 1
 
 
 def upkeep_of(keeper: Any, warm_for: float = 60.0) -> MemoryUpkeep:

@@ -15,7 +15,6 @@ unless that is the caller's, whose functions it computes.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -86,7 +85,8 @@ class Accelerator:
             runtime, self._pins, (self._h2d, self._compute), facts.needs_warm_up
         )
         self._job: LoadedJob | None = None
-        self._flights: deque[ChunkFlight] = deque()
+        self._flights: dict[int, ChunkFlight] = {}
+        """By the chunk's id."""
         self._in_slot: dict[int, ChunkFlight] = {}
         """The last chunk by slot, and so the last user of its staging buffers."""
         self._in_memory: list[ChunkFlight] = []
@@ -112,9 +112,6 @@ class Accelerator:
 
     def prepare_iterations(self, job: IterativeJob) -> StageExecutor:
         self.prepare(None)
-        return self._stages(job)
-
-    def _stages(self, job: IterativeJob) -> AcceleratorStages:
         self.release_memory()
         memory = job.job.memory or self.usable_memory()
         with self._guard():
@@ -158,7 +155,7 @@ class Accelerator:
             if not self._flights and self._clock.is_stale():
                 self._clock.set()
             flight = ChunkFlight(self._job, chunk, slot, PhaseEvents(self._runtime))
-            self._flights.append(flight)
+            self._flights[chunk.id] = flight
             before = self._replace(flight)
             if self._deferred in before:
                 self._issue_deferred()
@@ -198,7 +195,7 @@ class Accelerator:
                 self._issue_deferred()
             flight.land()
             times = flight.times(self._clock)
-            self._flights.remove(flight)
+            del self._flights[chunk.id]
             self._clock.follow(flight.events.in_start)
             return times
 
@@ -224,10 +221,9 @@ class Accelerator:
         return usable if self._limit is None else min(usable, self._limit)
 
     def _flight(self, chunk: Chunk) -> ChunkFlight:
-        for flight in self._flights:
-            if flight.chunk.id == chunk.id:
-                return flight
-        raise InternalError(f"{self._name}: chunk {chunk.id} was not copied in")
+        if chunk.id not in self._flights:
+            raise InternalError(f"{self._name}: chunk {chunk.id} was not copied in")
+        return self._flights[chunk.id]
 
     def _replace(self, flight: ChunkFlight) -> list[ChunkFlight]:
         """Put a chunk in the place of others; return those that its copy in must wait for.

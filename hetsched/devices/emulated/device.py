@@ -88,7 +88,7 @@ class EmulatedGpu(Accelerator):
         parts = max(1, len(job.workload.iteration(job.job.params)))
         costs = modelled_costs(self._config, job.job, parts)
         self._simulated.restart(costs, is_host_instant=False)
-        return self._stages(job)
+        return super().prepare_iterations(job)
 
     def wait(self, chunk: Chunk) -> ChunkTimes:
         times = super().wait(chunk)
