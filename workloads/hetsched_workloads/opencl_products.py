@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from hetsched.workload import Arrays, Kernel, KernelContext
-from hetsched_workloads.matrix_update.declaration import MatrixParams
+from hetsched_workloads.matrix_update import MatrixParams
 from hetsched_workloads.opencl_program import Program
 
 TILE = 16

@@ -92,11 +92,6 @@ def change_of(values: Mapping[str, Any]) -> float:
     return math.sqrt(step / size) if size else math.sqrt(step)
 
 
-def is_diverging(now: float, before: float) -> bool:
-    """Return whether the relative residual has grown beyond any use."""
-    return now > MAX_GROWTH and now > before
-
-
 def sums(name: str, load: int, granule: int) -> Reduction:
     """Return a reduction with one sum per granule of rows; see `stages.add_dots`."""
     return Reduction(name, (-(-load // granule),), "float64", "sum")

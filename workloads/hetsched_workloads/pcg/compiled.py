@@ -16,8 +16,7 @@ import numba
 import numpy as np
 
 from hetsched.workload import KernelContext, StageKernel
-from hetsched_workloads.compiling import compiled, compiling
-from hetsched_workloads.numba_prefetch import prefetch
+from hetsched_workloads.compiling import compiled, compiling, prefetch
 from hetsched_workloads.pcg import kernels
 from hetsched_workloads.pcg.declaration import PcgParams
 from hetsched_workloads.stages import Call
