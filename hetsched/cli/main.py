@@ -81,19 +81,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _silence_stdout()
         return BROKEN_PIPE
     except Exception as error:
-        code, message = _code_and_message(error)
-        if interrupts.is_unseen() and code != INTERRUPTED:
-            code, message = INTERRUPTED, "interrupted"  # imports make other errors of it
-        return _fail(code, message, flags)
+        from hetsched.errors import HetschedError, InternalError, to_record
 
-
-def _code_and_message(error: Exception) -> tuple[int, str]:
-    from hetsched.errors import HetschedError, InternalError, to_record
-
-    record = to_record(error)
-    if record.code == InternalError.code and not isinstance(error, HetschedError):
-        return record.code, f"a bug in hetsched: {record.message}; --debug shows where"
-    return record.code, record.message
+        record = to_record(error)
+        message = record.message
+        if record.code == InternalError.code and not isinstance(error, HetschedError):
+            message = f"a bug in hetsched: {message}; --debug shows where"
+        if interrupts.is_unseen() and record.code != INTERRUPTED:
+            return _fail(INTERRUPTED, "interrupted", flags)  # imports make other errors of it
+        return _fail(record.code, message, flags)
 
 
 def _fail(code: int, message: str, flags: GeneralFlags) -> int:

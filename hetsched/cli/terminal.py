@@ -72,19 +72,13 @@ def can_move_cursor() -> bool:
     return os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
 
 
-def check_new_file(file: str, force: bool) -> None:
-    """Check whether `file` can be created, before anything is computed. Raises CantCreate."""
-    from hetsched.store.output_files import check_output
-
-    check_output(file, (), "uint8", force=force)
-
-
 def check_plot(file: str, force: bool) -> None:
     """Check whether a picture can be written to `file`, before anything is computed.
 
     Raises UsageError (unknown format), Unavailable (no matplotlib), CantCreate.
     """
     from hetsched.plots import FORMATS
+    from hetsched.store.output_files import check_output
 
     if picture_format(file) not in FORMATS:
         endings = ", ".join(f".{name}" for name in FORMATS)
@@ -95,7 +89,7 @@ def check_plot(file: str, force: bool) -> None:
         raise Unavailable(
             "--plot needs matplotlib, which isn't installed: pip install 'hetsched[plot]'"
         ) from None
-    check_new_file(file, force)
+    check_output(file, (), "uint8", force=force)
 
 
 def picture_format(file: str) -> str:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.cli.terminal import out
-from hetsched.errors import IOFailure
 from hetsched.text import clean, columns, number, seconds_column
 
 from .conftest import Call
@@ -45,18 +41,6 @@ def test_seconds_have_the_decimals_of_the_largest(
 @given(st.floats(min_value=1e-3, max_value=1e15))
 def test_numbers_never_have_an_exponent(value: float) -> None:
     assert "e" not in number(value)
-
-
-class Full(io.StringIO):
-    def write(self, text: str) -> int:
-        raise OSError(28, "No space left on device")
-
-
-def test_a_full_disk_behind_standard_output_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", Full())
-
-    with pytest.raises(IOFailure, match="No space left"):
-        out("text")
 
 
 def test_a_terminal_without_unicode_gets_escapes(

@@ -108,37 +108,22 @@ def test_running_and_waiting_jobs_are_shown(daemon: Daemon, terminal: Terminal) 
         assert running.cancelled()
 
 
-def enlarge(terminal: Terminal) -> None:
-    """Resize, and wait for the first whole screen: tmux may lose lines of one that it resizes."""
+@pytest.mark.parametrize(
+    ("end", "code"), [("q", 0), ("C-c", 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_the_terminal_is_restored(terminal: Terminal, end: str | int, code: int) -> None:
+    terminal.until(r"^hetsched, .*0 waiting")
     terminal.resize(200, 50)
-    terminal.until(r"\A(.*\n){49}q quit\Z")
+    terminal.until(r"\A(.*\n){49}q quit\Z")  # tmux may lose lines of one that it resizes
+    if isinstance(end, str):
+        terminal.press(end)
+    else:
+        os.kill(terminal.pid_of_top(), end)
+    terminal.until(rf"^code {code}$")
 
-
-def assert_restored(terminal: Terminal) -> None:
-    """The terminal echoes and edits lines again, and shows a cursor on the main screen."""
     screen = terminal.until(r"\biexten\b")
     assert {"icanon", "echo", "isig", "iexten"} <= set(screen.split())
     assert terminal.modes() == "1 0"
-
-
-@pytest.mark.parametrize(("key", "code"), [("q", 0), ("C-c", 130)])
-def test_the_terminal_is_restored_after_a_key(terminal: Terminal, key: str, code: int) -> None:
-    terminal.until(r"^hetsched, .*0 waiting")
-    enlarge(terminal)
-    terminal.press(key)
-    terminal.until(rf"^code {code}$")
-
-    assert_restored(terminal)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_the_terminal_is_restored_after_a_signal(terminal: Terminal, number: int) -> None:
-    terminal.until(r"^hetsched, .*0 waiting")
-    enlarge(terminal)
-    os.kill(terminal.pid_of_top(), number)
-    terminal.until(rf"^code {128 + number}$")
-
-    assert_restored(terminal)
 
 
 def test_the_screen_follows_the_size_of_the_terminal(terminal: Terminal) -> None:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from hetsched import paths
 from hetsched import workload as workloads
 from hetsched.cli import interrupts
-from hetsched.cli.commands.models import knot_record, percent
+from hetsched.cli.commands.models import CURVES, knot_record, percent
 from hetsched.cli.flags import ConfigName, Json, integers, numbers, option
 from hetsched.cli.jobs import error_of
 from hetsched.cli.progress import JobNotes, stop, watch_until
@@ -36,6 +36,7 @@ from hetsched.units import closest_hint, counted, parse_time
 
 if TYPE_CHECKING:
     from hetsched.local import Local
+    from hetsched.models.samples import CurveName
     from hetsched.workload import BaseWorkload
 
 DEFAULT_SIZES = 6  # Number of sizes measured without --sizes: the load, half of it, and so on
@@ -132,8 +133,8 @@ class MeasurementCase:
     variants: Mapping[str, str]  # Device -> variant
     repeats: int = 0
     late: int = 0  # Phases of emulated devices that took longer than modelled
-    seconds: dict[str, dict[str, list[float]]] = field(default_factory=dict)
-    """Device -> curve -> of each repeat; "total" first."""
+    seconds: dict[tuple[str, CurveName], list[float]] = field(default_factory=dict)
+    """Device, curve -> of each repeat; "total" first."""
 
     @property
     def load(self) -> int:
@@ -144,20 +145,20 @@ class MeasurementCase:
         self.repeats += 1
         for each in devices:
             self.late += each.late
-            seconds = {"total": each.seconds}
-            if each.chunks == (self.units,) and (each.copy_in_seconds or each.copy_out_seconds):
-                seconds["compute"] = each.compute_seconds
-                seconds["h2d"] = each.copy_in_seconds
-                seconds["d2h"] = each.copy_out_seconds
-            curves = self.seconds.setdefault(each.device, {})
-            for curve, value in seconds.items():
+            copies = each.copy_in_seconds, each.copy_out_seconds
+            has_phases = each.chunks == (self.units,) and any(copies)
+            phases = (each.compute_seconds, *copies) if has_phases else ()
+            for curve, value in zip(CURVES, (each.seconds, *phases), strict=False):
                 if value > 0:
-                    curves.setdefault(curve, []).append(value)
+                    self.seconds.setdefault((each.device, curve), []).append(value)
 
     def knots(self, device: str) -> dict[str, Knot]:
         """Return curve -> the evidence."""
-        curves = self.seconds.get(device, {})
-        return {curve: knot_of(float(self.units), repeats) for curve, repeats in curves.items()}
+        return {
+            curve: knot_of(float(self.units), repeats)
+            for (of_device, curve), repeats in self.seconds.items()
+            if of_device == device
+        }
 
     def half_width(self, device: str | None = None) -> float:
         """Return that of the widest confidence interval, relative to its median."""

@@ -347,12 +347,9 @@ class ModelCommands(Group):
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         first = args[0] if args else ""
-        if not first and ctx.resilient_parsing:  # a shell asks for the names
-            return super().parse_args(ctx, args)
-        names = self.names()
-        is_mistyped = difflib.get_close_matches(first, names, 1, MIN_SIMILARITY)
-        is_flag = first.startswith("-") and first != "--help"
-        if not first or is_flag or not (first == "--help" or first in names or is_mistyped):
+        is_shell = not first and ctx.resilient_parsing  # which asks for the names
+        similar = difflib.get_close_matches(first, [*self.names(), "--help"], 1, MIN_SIMILARITY)
+        if not (similar or is_shell):
             args = ["list", *args]
         return super().parse_args(ctx, args)
 

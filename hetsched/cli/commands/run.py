@@ -216,7 +216,9 @@ class Drawings:
                 raise UsageError(
                     f"--trace {trace!r}: --plot has the same file; give it another name"
                 )
-            terminal.check_new_file(trace, force)
+            from hetsched.store.output_files import check_output
+
+            check_output(trace, (), "uint8", force=force)
 
     def refuse(self, flag: str) -> None:
         if self.trace is not None or self.plot is not None:
