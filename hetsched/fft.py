@@ -37,7 +37,7 @@ from scipy.fft import (
 
 from hetsched.functions.profile import calls
 from hetsched.functions.scipys import on_one_core, originals, scipys_own
-from hetsched.functions.transforms import Library, scipy_function
+from hetsched.functions.transforms import Library, divisible_transform
 
 __all__ = [
     "dct", "dctn", "dst", "dstn", "fft", "fft2", "fftfreq", "fftn", "fftshift", "fht", "fhtoffset",
@@ -51,7 +51,7 @@ _library = Library("scipy.fft", on_one_core, scipys_own)
 
 
 def _function(name: str) -> Any:
-    function = scipy_function(_library, name, originals[name])
+    function = divisible_transform(_library, name, originals[name])
     function.__module__ = __name__
     return function
 

@@ -13,7 +13,7 @@ from scipy._lib import uarray
 
 from hetsched.errors import UsageError
 from hetsched.functions.scipys import on_one_core, originals, scipys_own
-from hetsched.functions.transforms import NAMES, Library, numpy_function, scipy_function
+from hetsched.functions.transforms import NAMES, Library, divisible_transform
 from hetsched.units import quoted
 
 DOMAIN = "numpy.scipy.fft"
@@ -42,9 +42,9 @@ def accelerate(threshold: int | None = None) -> None:
     numpys = Library("numpy.fft", _numpys_own, _numpys_own, threshold)
     with _lock:
         for name in NAMES:
-            _replace(scipy.fft, name, scipy_function(scipys, name, originals[name]))
+            _replace(scipy.fft, name, divisible_transform(scipys, name, originals[name]))
             if name in _numpys:
-                _replace(np.fft, name, numpy_function(numpys, name, _numpys[name]))
+                _replace(np.fft, name, divisible_transform(numpys, name, _numpys[name]))
 
 
 def restore() -> None:
@@ -88,7 +88,9 @@ class Backend:
 
     def __init__(self, threshold: int | None = None) -> None:
         library = Library("scipy.fft", on_one_core, scipys_own, threshold)
-        self._functions = {name: scipy_function(library, name, originals[name]) for name in NAMES}
+        self._functions = {
+            name: divisible_transform(library, name, originals[name]) for name in NAMES
+        }
 
     def __ua_function__(
         self, method: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]

@@ -7,6 +7,7 @@ Where all axes are transformed, two passes do: one along the others, one along t
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +39,6 @@ and comes before complex ones, or after them."""
 SINGLE = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
 """Transforms along one axis; each has variants for two and for several."""
 NAMES = tuple(f"{name}{count}" for count in ("", "2", "n") for name in SINGLE)
-DEFAULT_AXES = {"": -1, "2": (-2, -1), "n": None}
 UNUSUAL = "unusual arguments"
 
 
@@ -71,83 +71,34 @@ class Request(NamedTuple):
     norm: str | None
 
 
-def scipy_function(library: Library, name: str, original: Callable[..., Any]) -> Any:
-    """Return the function `name` of `scipy.fft`, divided where possible."""
-    if name in SINGLE:
-
-        @functools.wraps(original)
-        def function(
-            x: Any,
-            n: Any = None,
-            axis: Any = -1,
-            norm: Any = None,
-            overwrite_x: bool = False,
-            workers: Any = None,
-            *,
-            plan: Any = None,
-        ) -> Any:
-            given = {"n": n, "axis": axis, "norm": norm}
-            others = {"overwrite_x": overwrite_x, "workers": workers, "plan": plan}
-            return transform(library, name, x, given, others)
-
-        return function
+def divisible_transform(library: Library, name: str, original: Callable[..., Any]) -> Any:
+    """Return a function of `scipy.fft` or `numpy.fft`, divided where possible."""
+    parameters = inspect.signature(original).parameters.values()
+    names = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+    array = names[0]
+    defaults = {each.name: each.default for each in parameters if each.name != array}
 
     @functools.wraps(original)
-    def function_of_axes(
-        x: Any,
-        s: Any = None,
-        axes: Any = DEFAULT_AXES[name[-1]],
-        norm: Any = None,
-        overwrite_x: bool = False,
-        workers: Any = None,
-        *,
-        plan: Any = None,
-    ) -> Any:
-        given = {"s": s, "axes": axes, "norm": norm}
-        others = {"overwrite_x": overwrite_x, "workers": workers, "plan": plan}
-        return transform(library, name, x, given, others)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        # Not by Signature.bind, which takes as long as a small transform.
+        passed = dict(zip(names, args, strict=False)) | kwargs
+        given = defaults | passed
+        is_known = len(passed) == len(args) + len(kwargs) and len(given) == len(defaults) + 1
+        if not is_known or array not in given:
+            return original(*args, **kwargs)  # which says what is wrong
+        return transform(library, name, given.pop(array), given)
 
-    return function_of_axes
+    return function
 
 
-def numpy_function(library: Library, name: str, original: Callable[..., Any]) -> Any:
-    """Return the function `name` of `numpy.fft`, divided where possible."""
-    if name in SINGLE:
-
-        @functools.wraps(original)
-        def function(
-            a: Any, n: Any = None, axis: Any = -1, norm: Any = None, out: Any = None
-        ) -> Any:
-            return transform(library, name, a, {"n": n, "axis": axis, "norm": norm}, {"out": out})
-
-        return function
-
-    @functools.wraps(original)
-    def function_of_axes(
-        a: Any,
-        s: Any = None,
-        axes: Any = DEFAULT_AXES[name[-1]],
-        norm: Any = None,
-        out: Any = None,
-    ) -> Any:
-        return transform(library, name, a, {"s": s, "axes": axes, "norm": norm}, {"out": out})
-
-    return function_of_axes
-
-
-def transform(
-    library: Library, name: str, x: Any, given: Mapping[str, Any], others: Mapping[str, Any]
-) -> Any:
-    """Compute a transform, divided if that is possible and pays.
-
-    `given`: sizes, axes and norm, as the function calls them; `others`: what it has besides.
-    """
+def transform(library: Library, name: str, x: Any, given: Mapping[str, Any]) -> Any:
+    """Compute a transform, divided if that is possible and pays; `given`: its other arguments."""
     begun = time.perf_counter()
     why = SMALL
     is_array = type(x) is np.ndarray
     is_small = is_array and x.nbytes < SMALL_BYTES and given.get("s", given.get("n")) is None
     if not is_small or library.threshold is not None:
-        request = _request(name, x, given, others) if is_array else "not a NumPy array"
+        request = _request(name, x, given) if is_array else "not a NumPy array"
         if isinstance(request, str):
             why = request
         elif library.has_backend():
@@ -159,14 +110,12 @@ def transform(
                 calls.note(name, what, time.perf_counter() - begun, saved or 0.0)
                 return result
             why = "nothing to divide"
-    result = library.whole(name, x, {**given, **others})
+    result = library.whole(name, x, given)
     calls.note(name, why, time.perf_counter() - begun)
     return result
 
 
-def _request(
-    name: str, x: np.ndarray, given: Mapping[str, Any], others: Mapping[str, Any]
-) -> Request | str:
+def _request(name: str, x: np.ndarray, given: Mapping[str, Any]) -> Request | str:
     """Return a call with its axes from 0 on, or why it isn't divided.
 
     What the library would refuse counts as unusual: it says what is wrong.
@@ -175,11 +124,11 @@ def _request(
         return f"dtype {x.dtype}"
     if not x.size:
         return "empty"
-    workers = others.get("workers")
+    workers = given.get("workers")
     if workers == 1 and type(workers) is int:
         return "one worker"
     is_usual = workers is None or (type(workers) is int and _is_possible(workers))
-    if not is_usual or others.get("plan") is not None or others.get("out") is not None:
+    if not is_usual or given.get("plan") is not None or given.get("out") is not None:
         return UNUSUAL
     if name in REAL_INPUT and x.dtype.kind == "c":
         return UNUSUAL
