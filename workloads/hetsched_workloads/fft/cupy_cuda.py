@@ -9,10 +9,10 @@ job as long as a kernel uses them: they hold a work area that the device must be
 
 from __future__ import annotations
 
+import math
 import threading
 import weakref
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import cupy
 from cupy.cuda import cufft
@@ -26,56 +26,38 @@ MAX_PLANS = 32
 """Plans of one shape; the oldest one makes room. Arbitrary: chunks have a few sizes."""
 
 
-class PlanSetKey(NamedTuple):
-    """The common properties of a set's plans; `allocate` identifies the pool of the work area."""
-
-    device: int
-    rows: int
-    cols: int
-    dtype: str
-    allocate: Callable[[int], Any] | None
-
-
-class PlanSetWorkArea:
-    """Memory that the plans of a set use in turn; a plan that needs more gets a new one."""
-
-    def __init__(self, allocate: Callable[[int], Any] | None) -> None:
-        self._allocate = allocate or cupy.cuda.alloc
-        self._size = -1
-        self._memory: Any = None
-
-    def __call__(self, size: int) -> Any:
-        """Return a pointer to at least `size` bytes; plans keep the area they have received."""
-        if size > self._size:
-            self._memory = self._allocate(max(size, 1))
-            self._size = size
-        return self._memory
-
-
 class PlanSet:
-    """Plans of one plane shape by number of planes."""
+    """Plans of one shape and dtype by number of planes, with a work area that they use in turn.
 
-    def __init__(self, shape: PlanSetKey) -> None:
-        self.shape = shape
+    `allocate`: of the pool that the work area is in.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: str, allocate: Any) -> None:
+        self.key = shape, dtype, allocate
+        self._shape = shape
+        self._kind = cufft.CUFFT_Z2Z if DTYPES[dtype].is_double else cufft.CUFFT_C2C
         self._plans: dict[int, Any] = {}
-        self._area = PlanSetWorkArea(shape.allocate)
+        self._allocate = allocate or cupy.cuda.alloc
+        self._area_bytes, self._area = -1, None
+
+    def _work_area(self, size: int) -> Any:
+        """Return a pointer to at least `size` bytes; plans keep the area they have received."""
+        if size > self._area_bytes:
+            self._area, self._area_bytes = self._allocate(max(size, 1)), size
+        return self._area
 
     def plan(self, size: int) -> Any:
         if size not in self._plans:
             if len(self._plans) >= MAX_PLANS:
                 self._plans.pop(next(iter(self._plans)))
-            with cupy.cuda.using_allocator(self._area):
-                self._plans[size] = self._make(size)
+            layout = self._shape, 1, math.prod(self._shape)
+            with cupy.cuda.using_allocator(self._work_area):
+                self._plans[size] = cufft.PlanNd(
+                    self._shape, *layout, *layout, self._kind, size, "C", 1, None
+                )
             # It is initialised in the default stream, which other streams don't wait for.
             cupy.cuda.runtime.streamSynchronize(0)
         return self._plans[size]
-
-    def _make(self, size: int) -> Any:
-        rows, cols = self.shape.rows, self.shape.cols
-        kind = cufft.CUFFT_Z2Z if DTYPES[self.shape.dtype].is_double else cufft.CUFFT_C2C
-        plane = rows * cols
-        layout = ((rows, cols), 1, plane)
-        return cufft.PlanNd((rows, cols), *layout, *layout, kind, size, "C", 1, None)
 
     def run(self, source: Any, target: Any, direction: int) -> None:
         """Transform all planes on the current stream.
@@ -85,7 +67,7 @@ class PlanSet:
         ValueError
             The arrays aren't as large as the plan, which would write past their end.
         """
-        expected = (len(source), self.shape.rows, self.shape.cols)
+        expected = (len(source), *self._shape)
         for array in (source, target):
             if array.shape != expected or not array.flags.c_contiguous:
                 raise ValueError(f"a plan for {expected} can't run on {array.shape}")
@@ -97,24 +79,23 @@ _plan_sets: weakref.WeakValueDictionary[int, PlanSet] = weakref.WeakValueDiction
 _lock = threading.Lock()
 
 
-def plan_set(shape: PlanSetKey) -> PlanSet:
-    """Return the plans of `shape`; those of another shape are dropped."""
+def plan_set(shape: tuple[int, ...], dtype: str, allocate: Any) -> PlanSet:
+    """Return such plans on the current device; others there are dropped."""
+    device = cupy.cuda.runtime.getDevice()
     with _lock:
-        plans = _plan_sets.get(shape.device)
-        if plans is None or plans.shape != shape:
-            _plan_sets.pop(shape.device, None)
+        plans = _plan_sets.get(device)
+        if plans is None or plans.key != (shape, dtype, allocate):
+            _plan_sets.pop(device, None)
             del plans
-            plans = _plan_sets[shape.device] = PlanSet(shape)
+            plans = _plan_sets[device] = PlanSet(shape, dtype, allocate)
         return plans
 
 
 def make(p: FftParams, chunk: int, context: KernelContext) -> Kernel:
     """Return a kernel for up to `chunk` planes; it runs on the stream current at each call."""
-    rows, cols = p.shape
     largest = max(1, min(chunk, MAX_POINTS // p.points))
-    shape = PlanSetKey(cupy.cuda.runtime.getDevice(), rows, cols, p.dtype, context.allocate)
-    context.say(f"planning {rows}x{cols} {p.dtype} for cuFFT ...")
-    plans = plan_set(shape)
+    context.say(f"planning {p.shape[0]}x{p.shape[1]} {p.dtype} for cuFFT ...")
+    plans = plan_set(p.shape, p.dtype, context.allocate)
     plans.plan(largest)
     real = getattr(cupy, DTYPES[p.dtype].real)
 
