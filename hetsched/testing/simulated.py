@@ -86,8 +86,8 @@ class StrictRuntime(SimulatedRuntime):
         self._faults = faults or {}
         self._operations = 0
         self._pinnable = pinnable
-        self._facts = DeviceFacts("simulated GPU", reserve, self.time.engines)
-        self._facts = replace(self._facts, needs_warm_up=needs_warm_up)
+        engines = self.time.engines
+        self._facts = DeviceFacts("simulated GPU", reserve, engines, needs_warm_up=needs_warm_up)
 
     @property
     def facts(self) -> DeviceFacts:

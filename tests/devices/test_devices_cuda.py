@@ -8,9 +8,9 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -334,20 +334,11 @@ def test_a_pending_event_is_not_done_and_a_fault_is_raised() -> None:
 
 
 def test_of_the_pool_only_what_kernels_have_given_back_can_be_used_again() -> None:
-    pool = SimpleNamespace(malloc=None, free_bytes=lambda: 300, total_bytes=lambda: 900)
-    calls = SimpleNamespace(
-        setDevice=lambda number: None,
-        deviceSynchronize=lambda: None,
-        memGetInfo=lambda: (1000, 2000),
-    )
-    cache = SimpleNamespace(set_size=lambda size: None)
-    device = SimpleNamespace(get_cublas_handle=lambda: None)
-    cupy = SimpleNamespace(
-        cuda=SimpleNamespace(
-            runtime=calls, MemoryPool=lambda: pool, using_allocator=nullcontext, device=device
-        ),
-        fft=SimpleNamespace(config=SimpleNamespace(get_plan_cache=lambda: cache)),
-    )
+    cupy = MagicMock()
+    cupy.cuda.runtime.memGetInfo.return_value = (1000, 2000)
+    pool = cupy.cuda.MemoryPool.return_value
+    pool.free_bytes.return_value, pool.total_bytes.return_value = 300, 900
+
     assert cuda.CupyRuntime(cupy).memory() == Memory(free=1000, total=2000, reusable=300)
 
 

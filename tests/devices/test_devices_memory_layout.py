@@ -51,23 +51,23 @@ def test_arrays_of_a_slot_are_aligned_and_never_overlap(
     assert at <= layout.nbytes(count) == -(-need * count // 512) * 512
 
 
-def test_an_output_in_place_has_the_buffer_of_an_input_of_its_size() -> None:
-    x, y = ArraySpec("x", "split", (8,), "float32"), ArraySpec("y", "out", (8,), "int32")
+@pytest.mark.parametrize(
+    ("output", "of", "is_shared"),
+    [
+        (ArraySpec("y", "out", (8,), "int32"), "x", True),
+        (ArraySpec("y", "out", (8,), "float64"), "x", False),
+        (ArraySpec("c", "inout", (8,), "float32"), "c", True),
+    ],
+)
+def test_an_output_in_place_has_the_buffer_of_an_input_of_its_size(
+    output: ArraySpec, of: str, is_shared: bool
+) -> None:
+    x = ArraySpec("x", "split", (8,), "float32")
     demand = MemoryDemand(input_bytes=32, work_bytes=0, output_bytes=0)
 
-    layout = slot_layout([x, y], {"y": "x"}, demand)
+    layout = slot_layout([x, output], {output.name: of}, demand)
 
-    assert layout.outputs["y"].index == layout.inputs["x"].index
-    wide = slot_layout([x, ArraySpec("y", "out", (8,), "float64")], {"y": "x"}, demand)
-    assert wide.outputs["y"].index != wide.inputs["x"].index
-
-
-def test_an_array_in_place_of_itself_has_one_buffer() -> None:
-    demand = MemoryDemand(input_bytes=32, work_bytes=0, output_bytes=0)
-
-    layout = slot_layout([ArraySpec("c", "inout", (8,), "float32")], {"c": "c"}, demand)
-
-    assert layout.outputs["c"].index == layout.inputs["c"].index
+    assert (layout.outputs[output.name].index == layout.inputs[of].index) is is_shared
 
 
 def test_the_least_recently_used_mapping_makes_room_and_kept_ones_stay() -> None:
