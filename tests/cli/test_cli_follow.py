@@ -98,6 +98,19 @@ def test_the_bars_show_each_device() -> None:
     assert "3/8" in text
 
 
+def test_the_table_of_an_iterative_job_shows_iteration_residual_rate_and_rows() -> None:
+    rows = (DeviceProgress("cpu0", 0, 30), DeviceProgress("gpu0", 0, 90))
+    state = Running(
+        7, "iterating", rows, iteration=214, max_iterations=1000, residual=3.2e-5,
+        iterations_per_second=87.25,
+    )  # fmt: skip
+
+    head, first, second = drawn(state).splitlines()
+
+    assert "iteration 214 of at most 1000, residual 3.2e-05, 87.2/s" in head
+    assert ("30 rows, 25.0 %" in first, "90 rows, 75.0 %" in second) == (True, True)
+
+
 def test_hostile_text_is_not_markup() -> None:
     state = Running(42, "preparing", text="[/bold]\x1b[2J")
 

@@ -1,19 +1,15 @@
-"""Flags, progress and results of iterative jobs."""
+"""Flags of iterative jobs."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from hetsched.cli.commands.run import COMPUTED
-from hetsched.cli.progress import job_table
 from hetsched.cli.workloads import workload_command
-from hetsched.job import DeviceProgress, JobSpec, Running
+from hetsched.job import JobSpec
 
 
 class Asked(Exception):
@@ -61,25 +57,3 @@ def test_iterative_workloads_have_more_flags(tmp_path: Path, monkeypatch: Any) -
 def test_wrong_values_are_usage_errors(call: Any, words: tuple[str, ...], message: str) -> None:
     ended = call("run", "heat", "--grid", "8x8", *words)
     assert (ended.code, ended.error[: len(message)]) == (2, message)
-
-
-def drawn(state: Running) -> Sequence[str]:
-    console = Console(file=io.StringIO(), width=80)
-    console.print(job_table(state))
-    output = console.file
-    assert isinstance(output, io.StringIO)
-    return [line.rstrip() for line in output.getvalue().splitlines()]
-
-
-def test_the_live_table_shows_iteration_residual_rate_and_shares() -> None:
-    rows = (DeviceProgress("cpu0", 0, 30), DeviceProgress("gpu0", 0, 90))
-    state = Running(
-        7, "iterating", rows, iteration=214, max_iterations=1000, residual=3.2e-5,
-        iterations_per_second=87.25,
-    )  # fmt: skip
-
-    head, first, second = drawn(state)
-
-    assert head.endswith("iteration 214 of at most 1000, residual 3.2e-05, 87.2/s")
-    assert first.split()[-4:] == ["30", "rows,", "25.0", "%"]
-    assert second.split()[-4:] == ["90", "rows,", "75.0", "%"]

@@ -190,18 +190,6 @@ def test_showing_ends_with_the_races_of_variants(learnt: Ended, call: Call) -> N
     assert len(exported["races"]) == 1
 
 
-def test_a_picture(learnt: Ended, call: Call) -> None:
-    pytest.importorskip("matplotlib")
-
-    ended = call("models", "show", "fft", "--plot", "curves.svg")
-    again = call("models", "show", "fft", "--plot", "curves.svg", "--device", "core0")
-
-    assert ended.code == 0, ended.err
-    picture = Path("curves.svg").read_text()
-    assert picture.startswith("<?xml")
-    assert (again.code, "--force" in again.error) == (73, True)
-
-
 def test_an_export_can_be_imported_elsewhere(
     learnt: Ended, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

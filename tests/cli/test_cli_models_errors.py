@@ -106,6 +106,8 @@ def test_a_picture_has_a_panel_for_each_set_of_parameters(call: Call) -> None:
     titles = [f">{side}x{side} complex64, " for side in range(8, 11)]
     text = Path("curves.svg").read_text()
     assert [text.count(title) for title in titles] == [1] * 3
+    again = call("models", "show", "fft", "--plot", "curves.svg", "--of", "9x9")
+    assert (again.code, "--force" in again.error) == (73, True)
 
 
 def test_more_panels_than_can_be_drawn_are_refused(call: Call) -> None:

@@ -129,7 +129,6 @@ def cores() -> list[Finding]:
 
 
 def memory() -> list[Finding]:
-    """Report the available memory."""
     from hetsched.functions.peak import PAGE, free_memory
 
     total, limit = os.sysconf("SC_PHYS_PAGES") * PAGE, ControlGroups().memory_limit()

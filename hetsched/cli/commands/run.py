@@ -42,9 +42,8 @@ def run(
     cluster: flags.Cluster = None,
     insecure: flags.Insecure = False,
 ) -> None:
-    files = Drawings(trace, plot, force)
+    files = Drawings(trace, plot, force, cluster)
     if cluster is not None:
-        files.refuse("--cluster")
         run_on_hosts(spec, cluster, insecure, force, json)
         return
     with interrupts.engine(config) as local:
@@ -91,11 +90,10 @@ def submit(
             "--detach doesn't wait for the job: omit --trace and --plot, and use"
             " `hetsched explain ID` when it has ended"
         )
-    files = Drawings(trace, plot, force)
+    files = Drawings(trace, plot, force, cluster)
     if cluster is not None:
         if detach:
             raise UsageError("--detach: a job over hosts runs as long as this command does")
-        files.refuse("--cluster")
         run_on_hosts(spec, cluster, insecure, force, json)
         return
     from hetsched.client.control import Control
@@ -205,8 +203,12 @@ class Drawings:
     Raises UsageError, Unavailable, CantCreate (one of the files can't be written).
     """
 
-    def __init__(self, trace: str | None, plot: str | None, force: bool) -> None:
+    def __init__(
+        self, trace: str | None, plot: str | None, force: bool, cluster: str | None = None
+    ) -> None:
         self.trace, self.plot, self.force = trace, plot, force
+        if cluster is not None and (trace is not None or plot is not None):
+            raise UsageError("--trace and --plot aren't for --cluster")
         if plot is not None:
             terminal.check_plot(plot, force)
         if trace is not None:
@@ -219,10 +221,6 @@ class Drawings:
             from hetsched.store.output_files import check_output
 
             check_output(trace, (), "uint8", force=force)
-
-    def refuse(self, flag: str) -> None:
-        if self.trace is not None or self.plot is not None:
-            raise UsageError(f"--trace and --plot aren't for {flag}")
 
     def write(self, explain: Callable[[], Explanation], state: JobState | None = None) -> None:
         """Write the files asked for. Raises as above, and IOFailure.
