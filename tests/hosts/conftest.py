@@ -24,10 +24,12 @@ TOKEN = "only for this test"
 
 
 class HostProcess:
-    """`python -m hetsched.hosts.host`, reached at `address`."""
+    """`python -m hetsched.hosts.host`, reached at `address`; it has one core unless told."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
+        config = folder / "one-core.toml"
+        config.write_text('[[device]]\nkind = "cpu"\ncount = 1\n')
         places = {"HETSCHED_STATE_DIR": str(folder), "HETSCHED_RUNTIME_DIR": str(folder)}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "hetsched.hosts.host"],
@@ -36,7 +38,8 @@ class HostProcess:
             env={**os.environ, **places},
         )
         assert self.process.stdin is not None
-        text = json.dumps({"token": TOKEN, "embedded": True, **settings})
+        settings = {"token": TOKEN, "embedded": True, "config": str(config), **settings}
+        text = json.dumps(settings)
         self.process.stdin.write(text.encode() + b"\n")
         self.process.stdin.flush()
 
@@ -81,7 +84,8 @@ def start_host(tmp_path: Path) -> Iterator[Starter]:
 @pytest.fixture(scope="session")
 def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[HostProcess]]:
     folder = tmp_path_factory.mktemp("hosts")
-    started = [HostProcess(folder / str(i)) for i in range(2)]
+    # More cores in all than the machine has take turns in each step of a grid: one host has them.
+    started = [HostProcess(folder / "0", config=None), HostProcess(folder / "1")]
     yield started
     for process in started:
         process.close()
