@@ -53,6 +53,7 @@ def make(p: ScarceParams, chunk: int, context: KernelContext) -> Kernel:
 
 
 prepare, copy_in = EmulatedGpu.prepare, EmulatedGpu.copy_in
+current: dict[EmulatedGpu, DeviceJob | None] = {}
 
 
 def check(job: DeviceJob, at: str) -> None:
@@ -62,6 +63,7 @@ def check(job: DeviceJob, at: str) -> None:
 
 def preparing(self: EmulatedGpu, job: DeviceJob | None) -> None:
     prepare(self, job)
+    current[self] = job
     if job is not None and isinstance(job.workload, Scarce):
         # In one write, so that lines of processes don't mix.
         with open(Path(job.params.folder) / "requests", "ab", buffering=0) as file:
@@ -70,8 +72,8 @@ def preparing(self: EmulatedGpu, job: DeviceJob | None) -> None:
 
 
 def copying(self: EmulatedGpu, chunk: Chunk, slot: Slot) -> None:
-    job = self._current_job().job
-    if isinstance(job.workload, Scarce):
+    job = current[self]
+    if job is not None and isinstance(job.workload, Scarce):
         check(job, str(chunk.id))
     copy_in(self, chunk, slot)
 
