@@ -160,7 +160,7 @@ class AdaptiveBalancer:
         held = {i: least for i in used if part.shares[i] < (least := self._least_share(i))}
         others = [i for i in used if i not in held]
         load = self._load - sum(held.values())
-        if not held or sum(limits[i] for i in others) < load:
+        if not held or math.isnan(part.makespan) or sum(limits[i] for i in others) < load:
             return part
         shares = [*self._split_over(others, models, load, limits).shares]
         for i, least in held.items():

@@ -186,3 +186,17 @@ def test_devices_that_were_slow_with_all_rows_do_not_get_more_than_there_are() -
     balance.tell([timed(4, (0, 0, 3), 0.0, 0.0, 1e-3)])
 
     assert balance.rows == (0, 0, 3)
+
+
+def test_a_late_report_finds_devices_restored_that_have_no_times_yet() -> None:
+    balance = IterationBalance(400, 4)
+    for device in (0, 1):
+        balance.lose(device)
+    rows = balance.rows
+    for device in (0, 1):
+        balance.restore(device)
+    times = [None, None, IterationSeconds(compute=1e-4), IterationSeconds(compute=9.0)]
+
+    balance.tell([TimedIteration(1, rows, times)])
+    assert sum(balance.rows) == 400
+    assert min(balance.rows[:2]) > 0
