@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FIRST_OVERHEAD = 2e-3
 """Seconds that a call through the engine takes longer than its computing, until it is known."""
 REMEMBERED = 5
-"""Calls whose median is the overhead: one that was disturbed must not count."""
+"""Calls whose median is the overhead: one that was disturbed, or the first, must not count."""
 
 
 class Session:
@@ -28,7 +28,7 @@ class Session:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._local: Local | None = None
-        self._overheads: deque[float] = deque(maxlen=REMEMBERED)
+        self._overheads = deque([FIRST_OVERHEAD] * REMEMBERED, maxlen=REMEMBERED)
         self._calls = 0
         self._is_disturbed = False
 
@@ -65,7 +65,7 @@ class Session:
     @property
     def overhead(self) -> float:
         """Seconds that a call through the engine takes longer than its computing."""
-        return statistics.median(self._overheads) if self._overheads else FIRST_OVERHEAD
+        return statistics.median(self._overheads)
 
     def note_overhead(self, seconds: float) -> None:
         """Learn from a call on the devices, within `busy`, if no other call disturbed it."""
