@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from hetsched.models.curves import Floats, Segments, linear_times
 from hetsched.models.fits import fitted_line, pool_except_dips, rising
 from hetsched.models.functions import Fit, FittedCurve, Polyline, line_fit
-from hetsched.models.windows import CERTAIN_ERRORS, MEDIAN_VARIANCE, MIN_NOISE, Evidence, Windows
+from hetsched.models.windows import CERTAIN_ERRORS, MEDIAN_VARIANCE, MIN_NOISE, Windows
 
 MAX_MISFIT = 0.05
 """Relative distance of a size from the line beyond which the line doesn't fit, unless it is noise;
@@ -28,6 +29,15 @@ determines the slope between neighbours."""
 MIN_CALL_FRACTION = 0.01
 """A call that costs less than this part of a chunk doesn't matter: dearer ones, as of a matrix
 product that packs its right side in each, make chunks longer."""
+
+
+@dataclass(frozen=True)
+class PhaseFit(Fit):
+    """`trend`: gap and slope of the line through most sizes; `misfit`: how far a size lies off it
+    in the median, a logarithm."""
+
+    trend: tuple[float, float] = (0.0, 0.0)
+    misfit: float = 0.0
 
 
 class PhaseCurve(FittedCurve):
@@ -53,8 +63,8 @@ class PhaseCurve(FittedCurve):
 
         It needn't fit all: a product of one row may be computed in another way.
         """
-        evidence = self._windows.evidence
-        (gap, slope), misfits = _line(evidence)
+        fit: PhaseFit = self._fitted()
+        evidence, (gap, slope) = self._windows.evidence, fit.trend
         smallest, largest = float(evidence.units[0]), float(evidence.units[-1])
         runs = self._windows.runs(largest / 2)
         if not runs:
@@ -62,7 +72,7 @@ class PhaseCurve(FittedCurve):
         # The gap is as uncertain as the times of the smallest chunks.
         noise = max(evidence.noise, MIN_NOISE) * math.sqrt(MEDIAN_VARIANCE / runs)
         least = max(
-            CERTAIN_ERRORS * max(noise, float(np.median(misfits))) * (gap + slope * smallest),
+            CERTAIN_ERRORS * max(noise, fit.misfit) * (gap + slope * smallest),
             MIN_CALL_FRACTION * (gap + slope * largest),
         )
         return gap if gap > least else 0.0
@@ -85,24 +95,21 @@ class PhaseCurve(FittedCurve):
         """Return the curve through these times of other sizes, too."""
         return Polyline(sorted({**dict(self._fitted().points.tolist()), **seconds}.items()))
 
-    def _refit(self) -> Fit:
-        _, units, _, seconds, counts, noise = self._windows.evidence
-        line, misfits = _line(self._windows.evidence)
+    def _refit(self) -> PhaseFit:
+        _, units, medians, seconds, counts, noise = self._windows.evidence
+        trend = fitted_line(units, seconds, counts)
         # A step stays known for as long as any size contradicts the line, however old.
         errors = max(noise, MIN_NOISE) / np.sqrt(counts)
+        misfits = np.abs(np.log(medians / (trend[0] + trend[1] * units)))
         if (misfits <= np.maximum(MAX_MISFIT, CERTAIN_ERRORS * errors)).all():
-            return line_fit(np.column_stack((units, seconds)), line)
-        seconds = pool_except_dips(self._windows.knots())
-        curve = plain = _pieces(units, seconds, sum(line))
-        if (np.diff(seconds) <= 0).any():
-            plain = _pieces(units, rising(seconds, counts), sum(line))
-        return Fit(np.column_stack((units, seconds)), curve, plain)
-
-
-def _line(evidence: Evidence) -> tuple[tuple[float, float], Floats]:
-    """Return the line through most sizes, and how far each lies off it: (n,), logarithms."""
-    line = fitted_line(evidence.units, evidence.seconds, evidence.counts)
-    return line, np.abs(np.log(evidence.medians / (line[0] + line[1] * evidence.units)))
+            fit = line_fit(np.column_stack((units, seconds)), trend)
+        else:
+            seconds = pool_except_dips(self._windows.knots())
+            curve = plain = _pieces(units, seconds, sum(trend))
+            if (np.diff(seconds) <= 0).any():
+                plain = _pieces(units, rising(seconds, counts), sum(trend))
+            fit = Fit(np.column_stack((units, seconds)), curve, plain)
+        return PhaseFit(**vars(fit), trend=trend, misfit=float(np.median(misfits)))
 
 
 def _pieces(units: Floats, seconds: Floats, first_seconds: float) -> Segments:
