@@ -135,9 +135,8 @@ SEGMENT = 400
 """Units that two processes compute in a second at most: what is noted at once."""
 
 
+@pytest.mark.parametrize("engine", ["cores"], indirect=True)
 def test_what_processes_compute_is_noted_each_second(folder: Path, engine: str) -> None:
-    if engine != "cores":
-        return
     Path("config.toml").write_text('[[device]]\nkind = "cpu"\ncount = 2\n')
     Path("locked.py").write_text(LOCKED)
     env = {**os.environ, "PYTHONPATH": ".", "HETSCHED_CONFIG": "config.toml", "LOG": "first"}
