@@ -138,8 +138,9 @@ def devices(
         if config is None:
             with Control() as daemon:
                 if enable or disable:
-                    daemon.switch_devices(flags.joined(enable), flags.joined(disable))
-                listed = daemon.device_list(probe=probe)
+                    listed = daemon.switch_devices(flags.joined(enable), flags.joined(disable))
+                if listed is None or probe:
+                    listed = daemon.device_list(probe=probe)
     except Unavailable:
         if flag:
             raise
