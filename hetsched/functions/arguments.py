@@ -4,20 +4,70 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from hetsched.dtypes import NUMERIC
 from hetsched.errors import DataError, UsageError
-from hetsched.functions.call import MODES, Call
+from hetsched.functions.call import Call
 from hetsched.functions.files import is_path
 from hetsched.functions.peak import free_memory
 from hetsched.functions.twins import undecorated
 from hetsched.functions.workload import MAX_ARRAYS
+from hetsched.job import Bytes, DeviceNames, checked
 from hetsched.store.formats import open_array
 from hetsched.store.stored import Stored, checked_axis, is_stored
-from hetsched.units import format_bytes, quoted
+from hetsched.units import format_bytes, parse_size, quoted
+
+Mode = Literal["reflect", "mirror", "nearest", "wrap", "constant"]
+"""What lies beyond the ends of an array, as in scipy.ndimage."""
+
+
+class Options(msgspec.Struct, frozen=True):
+    """Those of `map` that don't depend on its arrays."""
+
+    axis: Annotated[int, Meta(description="a whole number")] = 0
+    overlap: Annotated[int, Meta(ge=0, description="a number of units from 0 on")] = 0
+    mode: Annotated[Mode, Meta(description=f"one of {', '.join(get_args(Mode))}")] = "reflect"
+    broadcast: Annotated[
+        tuple[int, ...], Meta(description="the position of an array, or several")
+    ] = ()
+    shape: (
+        Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(description="a tuple of lengths")]
+        | None
+    ) = None
+    memory: Bytes | None = None
+    devices: DeviceNames = ()
+
+
+def checked_options(*, devices: Any = (), memory: Any = None, **others: Any) -> Options:
+    """Check options also of calls that become no job, which would check them.
+
+    Raises UsageError.
+    """
+    given = {name: _plain(value) for name, value in {"memory": memory, **others}.items()}
+    if type(given.get("broadcast")) is int:  # no bool
+        given["broadcast"] = (given["broadcast"],)
+    if isinstance(memory, str):
+        try:
+            given["memory"] = parse_size(memory)
+        except UsageError as error:
+            raise UsageError(f"memory: {error}") from None
+    if isinstance(devices, str):
+        devices = devices.split(",") if devices else ()
+    return checked(Options, devices=() if devices is None else devices, **given)
+
+
+def _plain(value: Any) -> Any:
+    """Return NumPy's numbers, also those in a sequence, as Python's."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        return tuple(map(_plain, value))
+    return value
 
 
 def make_call(
@@ -43,20 +93,19 @@ def make_call(
         raise UsageError("give at least one array")
     if len(arrays) > MAX_ARRAYS:
         raise UsageError(f"{len(arrays)} arrays; at most {MAX_ARRAYS}")
-    if isinstance(overlap, bool) or not isinstance(overlap, int | np.integer) or overlap < 0:
-        raise UsageError(f"overlap: {quoted(overlap)} should be a number of units from 0 on")
-    if mode not in MODES:
-        raise UsageError(f"mode: {quoted(mode)}, choose from: {', '.join(MODES)}")
-    if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
-        raise UsageError(f"axis: {quoted(axis)} should be a whole number")
-    whole_positions = _whole_positions(broadcast, len(arrays))
+    options = checked_options(axis=axis, overlap=overlap, mode=mode, broadcast=broadcast)
+    axis, overlap, mode = options.axis, options.overlap, options.mode
+    if wrong := [each for each in options.broadcast if not 0 <= each < len(arrays)]:
+        raise UsageError(
+            f"broadcast: {wrong[0]} should be the position of an array, 0 to {len(arrays) - 1}"
+        )
     split: list[Any] = []
     whole: list[np.ndarray] = []
     positions: list[tuple[bool, int]] = []
     number: int | None = None
     for position, value in enumerate(arrays):
         array = _as_array(value, position, axis, stack)
-        if position in whole_positions or not array.ndim:
+        if position in options.broadcast or not array.ndim:
             positions.append((False, len(whole)))
             whole.append(np.asarray(array.array) if isinstance(array, Stored) else array)
             continue
@@ -77,31 +126,23 @@ def make_call(
     lengths = [x.shape[0] for x in split]
     if len(set(lengths)) > 1:
         raise DataError(f"the arrays have {lengths} units along axis {axis}: they must be equal")
-    _check_room(split, int(overlap))
-    call = Call(f, keywords, tuple(positions), split, whole, number or 0, int(overlap), mode)
+    _check_room(split, overlap)
+    call = Call(f, keywords, tuple(positions), split, whole, number or 0, overlap, mode)
     call.dtype = None if dtype is None else _named_dtype(dtype)
     return call
 
 
 def _check_room(split: Sequence[Any], overlap: int) -> None:
-    """Raise DataError if memory doesn't hold the smallest block, with `overlap` on either side."""
-    block = (1 + 2 * overlap) * sum(x.nbytes // max(1, x.shape[0]) for x in split)
+    """Raise DataError if memory doesn't hold the smallest block, with `overlap` on either side,
+    and a result of its size.
+    """
+    block = 2 * (1 + 2 * overlap) * sum(x.nbytes // max(1, x.shape[0]) for x in split)
     if overlap and block > (free := int(free_memory())):
         raise DataError(
-            f"overlap: blocks of {overlap} units on either side take {format_bytes(block)};"
+            f"overlap: blocks of {overlap} units on either side take {format_bytes(block)} with"
+            " their results;"
             f" {format_bytes(free)} are free"
         )
-
-
-def _whole_positions(broadcast: int | Iterable[int], count: int) -> set[int]:
-    positions = set([broadcast] if isinstance(broadcast, int | np.integer) else broadcast)
-    for position in positions:
-        if not isinstance(position, int | np.integer) or not 0 <= position < count:
-            raise UsageError(
-                f"broadcast: {quoted(position)} should be the position of an array,"
-                f" 0 to {count - 1}"
-            )
-    return positions
 
 
 def _as_array(value: Any, position: int, axis: Any, stack: contextlib.ExitStack) -> Any:

@@ -27,8 +27,6 @@ from hetsched.units import counted
 PIECE_BYTES = 1 << 20
 """Bytes of all arrays that a function gets and returns at once: about a core's cache. Ten times
 more or less costs 10 to 30 % with simple functions."""
-MODES = ("reflect", "mirror", "nearest", "wrap", "constant")
-"""What lies beyond the ends of an array, as in scipy.ndimage."""
 
 
 class Cancelled(Exception):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from hetsched.errors import DataError, UsageError
-from hetsched.functions.arguments import make_call
+from hetsched.functions.arguments import checked_options, make_call
 from hetsched.functions.call import Reduction
 from hetsched.functions.run import run_call
 from hetsched.functions.same_call import same_call
@@ -92,6 +92,7 @@ def map(  # noqa: PLR0913 - optional keywords
     """
     blocks: dict[str, Any]
     blocks = {"axis": axis, "overlap": overlap, "mode": mode, "broadcast": broadcast}
+    checked_options(shape=shape, memory=memory, devices=devices)
     if cluster is not None:
         if resume:
             raise UsageError("resume: a call over the hosts of a cluster can't be resumed")
@@ -139,6 +140,9 @@ def reduce(
     """
     if not callable(combine):
         raise UsageError(f"combine: {quoted(combine)} should be a function of two results")
+    if on_partial is not None and not callable(on_partial):
+        raise UsageError(f"on_partial: {quoted(on_partial)} should be a function of a result")
+    checked_options(devices=devices)
     with contextlib.ExitStack() as stack:
         call = make_call(f, arrays, kwargs, stack, axis=axis, broadcast=broadcast)
         if not call.load:
@@ -156,6 +160,8 @@ def divisible(f: Callable[..., Any] | None = None, /, **options: Any) -> Callabl
     """
     if f is None:
         return functools.partial(divisible, **options)
+    if not callable(f):
+        raise UsageError(f"divisible: {quoted(f)} should be a function")
     function = functools.partial(f)  # whose attributes are free
 
     @functools.wraps(f)

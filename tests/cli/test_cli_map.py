@@ -129,7 +129,11 @@ def test_a_reduction_prints_its_value(call: Call) -> None:
         ("--function filters:bright --input x.npy --arg 3=4", 2, "should be NAME=VALUE"),
         ("--function filters:bright --input x.npy --dtype odd", 2, "dtype: 'odd' is none of"),
         ("--function filters:bright --input x.npy --overlap -1", 2, "--overlap: -1 is out of"),
-        ("--function filters:bright --input x.npy --mode odd", 2, "mode: 'odd', choose from"),
+        (
+            "--function filters:bright --input x.npy --mode odd",
+            2,
+            "mode: 'odd' should be one of reflect",
+        ),
         ("--function filters:bright --input no.npy", 66, "no such file"),
         ("--function filters:bright --input filters.py", 65, "its name must end with"),
         ("--function numpy:sqrt --input x.npy --shape 48x6", 65, "the result has (48, 6, 5)"),

@@ -438,10 +438,10 @@ def test_a_faulty_function_is_named_with_its_units(kind: str) -> None:
         ({"overlap": -1}, "overlap: -1 should be a number of units"),
         (
             {"overlap": 10**14},
-            "overlap: blocks of 1000.* take 1455 TiB; .* are free",
+            "overlap: blocks of 1000.* take 2910 TiB with their results; .* are free",
         ),
         ({"dtype": "flot"}, "dtype: 'flot' is none of NumPy's"),
-        ({"mode": "mirrored"}, "mode: 'mirrored', choose from: reflect"),
+        ({"mode": "mirrored"}, "mode: 'mirrored' should be one of reflect, "),
         ({"broadcast": 4}, "broadcast: 4 should be the position"),
         ({"broadcast": 0}, "all arrays are broadcast"),
         ({"axis": 1.5}, "axis: 1.5 should be a whole number"),
@@ -450,8 +450,19 @@ def test_a_faulty_function_is_named_with_its_units(kind: str) -> None:
         ({"out": 5}, "out: 5 should be an array"),
         ({"out": np.zeros(7)}, r"out is float64 \(7,\)"),
         ({"axis": "1"}, "axis: '1' should be a whole number"),
-        ({"broadcast": np.int64(4)}, r"broadcast: np.int64\(4\) should be the position"),
-        ({"memory": "much"}, "memory"),
+        ({"broadcast": np.int64(4)}, "broadcast: 4 should be the position"),
+        ({"broadcast": None}, "broadcast: None should be the position of an array, or several"),
+        ({"broadcast": True}, "broadcast: True should be the position"),
+        *(
+            ({"memory": memory}, rf"^memory: {memory!r} (should be bytes from 1|is not a size)")
+            for memory in (0, -1, False, True, 1.5, "much", "-4G", "")
+        ),
+        ({"devices": 0}, "devices: 0 should be a str"),
+        ({"devices": ["cpu0", 3]}, r"devices: \['cpu0', 3\] should be a str"),
+        *(
+            ({"shape": shape}, "shape: .* should be a tuple of lengths")
+            for shape in (3000, "3000", (3000.0,), (True,), (-1,))
+        ),
         ({"shape": (7,)}, r"shape: \(7,\), but the result has \(3000,\)"),
     ],
 )
