@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hetsched.functions.session import session
+from hetsched.functions.threads import HANDING
 from hetsched.text import Shown, columns
 from hetsched.units import format_seconds
 
@@ -70,8 +71,8 @@ calls = Calls()
 def profile() -> Shown:
     """Return a table of what became of this process's calls, for people.
 
-    `saved` is what calls took less than on one core. A call that isn't small is divided from the
-    break-even on: the time that a call costs on top of its computing, as learnt.
+    `saved` is what calls took less than on one core. From which length on calls are planned jobs
+    follows from what a job costs on top of its computing, as learnt.
     """
     rows = [
         (
@@ -84,6 +85,10 @@ def profile() -> Shown:
         for name, what, row in calls.rows()
     ]
     lines = columns(("function", "", "calls", "seconds", "saved"), rows, left_columns=2)
-    even = format_seconds(session.overhead)
     lines += calls.remarks()
-    return Shown("\n".join([*lines, f"break-even: calls of less than {even} stay on one core"]))
+    even, short = map(format_seconds, (HANDING, session.short))
+    lines.append(
+        f"break-even: calls of less than {even} stay on one core; threads alone, without a plan,"
+    )
+    lines.append(f"share those of which all cores together compute less than {short}")
+    return Shown("\n".join(lines))

@@ -31,6 +31,7 @@ from hetsched.functions.processes import (
 from hetsched.functions.profile import SMALL, SPLIT, calls
 from hetsched.functions.race import Race
 from hetsched.functions.session import session
+from hetsched.functions.threads import HANDING, compute_in_threads
 from hetsched.functions.twins import asked, twins_of
 from hetsched.functions.workload import (
     CALL,
@@ -244,20 +245,35 @@ class Run:
             if kind.holds_lock and (reason := reason_against(call)):
                 kind.stay(call, reason)
         rest, begun = end - done, time.perf_counter()
-        if not self._is_always and kind.is_faster_alone(rest, session.overhead):
+        is_short = self._is_short(kind, rest)
+        overhead = HANDING if is_short else session.overhead
+        if not self._is_always and kind.is_faster_alone(rest, overhead):
             call.compute_here(done, end)
             kind.alone.append((time.perf_counter() - begun) / rest)
             return
-        local = session.local()  # its start isn't part of what a call costs
-        begun = time.perf_counter()
-        with session.busy():
-            self._compute_by_jobs(kind, done, end, local)
+        if is_short:
+            with session.busy():
+                others = session.cores - 1
+                compute_in_threads(call, done, end, min(kind.alone), session.pool(), others)
+        else:
+            local = session.local()
+            begun = time.perf_counter()  # its start isn't part of what a call costs
+            with session.busy():
+                self._compute_by_jobs(kind, done, end, local)
         seconds = time.perf_counter() - begun
         kind.divided.append(seconds / rest)
         if units := sum(chunk for chunk, _ in call.busy):
             kind.alone.append(sum(busy for _, busy in call.busy) / units)
         # Against one thread.
         self.saved = (self.saved or 0.0) + min(kind.alone) * rest - seconds
+
+    def _is_short(self, kind: Kind, units: int) -> bool:
+        """Return whether threads share these units, since the engine would cost too much."""
+        call = self._call
+        if self._is_always or not call.is_in_memory or call.twins or kind.peak or kind.holds_lock:
+            return False
+        seconds = min(kind.alone) * units / session.cores
+        return session.cores > 1 and seconds < session.short
 
     def _compute_by_jobs(self, kind: Kind, done: int, end: int, local: Local) -> None:
         """Compute units by a job; by several if what each has done is noted after it."""

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import statistics
 import threading
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import hetsched
+from hetsched.config import load
+from hetsched.devices.cpu.probe import probe
+from hetsched.devices.probe import core_pool
 
 if TYPE_CHECKING:
     from hetsched.local import Local
 
+ACCEPTED = 0.03
+"""Part of a call's time that the engine may cost."""
 FIRST_OVERHEAD = 2e-3
 """Seconds that a call through the engine takes longer than its computing, until it is known."""
 REMEMBERED = 5
@@ -28,6 +35,7 @@ class Session:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._local: Local | None = None
+        self._pool: ThreadPoolExecutor | None = None
         self._overheads = deque([FIRST_OVERHEAD] * REMEMBERED, maxlen=REMEMBERED)
         self._calls = 0
         self._is_disturbed = False
@@ -62,10 +70,29 @@ class Session:
                 atexit.register(self.close)
             return self._local
 
+    @functools.cached_property
+    def cores(self) -> int:
+        """How many cores the configuration leaves for jobs. Raises as `Local`."""
+        tables = [each for each in enumerate(load()[0].device) if each[1].kind == "cpu"]
+        found = probe(tables, core_pool()).processes
+        return len([each for each in found if each.device.is_plain_core])
+
+    def pool(self) -> ThreadPoolExecutor:
+        """Return threads for all cores but the caller's."""
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(max(1, self.cores - 1), "hetsched-core")
+            return self._pool
+
     @property
     def overhead(self) -> float:
         """Seconds that a call through the engine takes longer than its computing."""
         return statistics.median(self._overheads)
+
+    @property
+    def short(self) -> float:
+        """Seconds of computing by all cores for less of which the engine costs too much."""
+        return self.overhead / ACCEPTED
 
     def note_overhead(self, seconds: float) -> None:
         """Learn from a call on the devices, within `busy`, if no other call disturbed it."""

@@ -1,4 +1,5 @@
-"""The engine of this process, with a state of its own, on cores and on an emulated GPU."""
+"""The engine of this process, with a state of its own, on cores and on an emulated GPU; or threads
+alone, as in short calls."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hetsched.functions import run, threads
 from hetsched.functions.session import session
 
 GPU = """
@@ -34,5 +36,9 @@ def engine(
         patch.setenv("HETSCHED_CONFIG", str(config))
         patch.setenv("HETSCHED_STATE_DIR", str(folder))
         session.close()
+        if request.param == "threads":
+            patch.setattr(type(session), "short", 1e9)
+            patch.setattr(run, "HANDING", 0.0)
+            patch.setattr(threads, "LEAST", 0.0)
         yield request.param
         session.close()
