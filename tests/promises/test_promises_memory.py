@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from served import Daemon, Gate, computes, refused, serving, until
+from served import PLUG_INS, Daemon, Gate, computes, refused, serving, until
 from toys import diffused
 
 import hetsched
@@ -31,6 +31,18 @@ kind = "cpu"
 count = 1
 team = false
 """
+ROOM = """
+[arena]
+results = "4KiB"
+"""
+"""For one result."""
+SLOW_CLOCK = """
+import sys, time
+real = time.monotonic
+if "serve" in sys.orig_argv:
+    time.monotonic = lambda: real() / 20
+"""
+"""Python runs a module sitecustomize first: five seconds of the daemon are two minutes."""
 PLANE = 16 * 16 * 8
 """Bytes of a complex64 plane."""
 
@@ -134,6 +146,24 @@ def test_a_small_job_and_a_large_one_survive_the_death_of_their_process(gate: Ga
             os.kill(victim, signal.SIGKILL)
             gate.open()
             assert (beside.result(60) == 3).all() and (large.result(60) == 3).all()
+
+
+def test_a_result_is_kept_for_a_client_that_lives_though_others_need_the_room(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SLOW_CLOCK)
+    path, x = f"{PLUG_INS}:{tmp_path}", np.ones((40, 4))
+    with serving(ROOM + SIDE, PYTHONPATH=path) as daemon, daemon.client() as client:
+        with daemon.client() as gone:
+            left = gone.submit("toys:Toy", x, units=40)
+            number = until(left.done) and left.id
+        mine = client.submit("toys:Toy", x, units=40)
+        until(mine.done)
+        with daemon.client() as other:
+            assert (other.submit("toys:Toy", x, units=40).result(60) == 3).all()
+            with refused(66, "no longer in the daemon's memory"):
+                other.job(number).result(60)
+        assert (mine.result(60) == 3).all()
 
 
 @pytest.mark.parametrize("device", ["cpu0", "team0"])
