@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
+import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -17,7 +19,6 @@ from hetsched.config import Config
 from hetsched.device import DeviceInfo
 from hetsched.devices.probe import Probe, probe
 from hetsched.engine.admission.check import Admission, MachineLimits, hold_segments
-from hetsched.engine.context import EngineContext
 from hetsched.engine.explanations import job_activity
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.processes.fleet import Fleet
@@ -55,32 +56,30 @@ class Engine:
         journal_token: str = "",  # Unique to the caller's journal; "": it has none
     ) -> None:
         """Raises ConfigError, Unavailable: a device is missing; models.db has a newer version."""
-        self._config, self._durability, self._arena = config, durability, arena
-        self._fleet = fleet = Fleet(probe(config), loop, config.deadlines, arena)
+        self.config, self.deadlines = config, config.deadlines
+        self.loop, self.arena, self.durability = loop, arena, durability
+        self.journal_token = journal_token
+        self.fleet = Fleet(probe(config), loop, config.deadlines, arena)
         private_folder(cache_dir(), "cache folder")
         store = ModelStore(models_path, max_bytes=config.limits.models)
-        planning = PlanningState(store, machine=lambda: fleet.infos)
+        self.planning = PlanningState(store, machine=lambda: self.fleet.infos)
         # An engine without a journal may end with its job
-        tuner = Tuner(loop, planning.plans.clear, is_before_jobs=not journal_token)
-        checks = Pool(loop, POOL_THREADS, config.deadlines.disk, name="checks")
-        self._context = context = EngineContext(
-            loop,
-            fleet,
-            planner_thread(loop, config.deadlines.disk),
-            checks,
-            Pool(loop, POOL_THREADS, config.deadlines.disk, name="disk"),
-            Admission(checks, self._machine_limits),
-            arena,
-            planning,
-            tuner,
-            None if config.memory_limit is None else int(config.memory_limit),
-            config.stealing,
-            config.deadlines,
-            config.queue.small_jobs,
-            journal_token,
-        )
-        self._scheduler = fleet.listener = Scheduler(context, durability, self._on_idle)
-        self.queue = self._scheduler.queue
+        self.tuner = Tuner(loop, self.planning.plans.clear, is_before_jobs=not journal_token)
+        self.planner_thread = planner_thread(loop, config.deadlines.disk)
+        # Checks jobs, runs code of plug-ins for that, and opens files; the other writes, names and
+        # closes them
+        self.checks = Pool(loop, POOL_THREADS, config.deadlines.disk, name="checks")
+        self.disk = Pool(loop, POOL_THREADS, config.deadlines.disk, name="disk")
+        self.admission = Admission(self.checks, self._machine_limits)
+        # Bytes of each device's own memory, for jobs that set none
+        self.memory_limit = None if config.memory_limit is None else int(config.memory_limit)
+        self.disabled: set[str] = set()  # Devices that aren't to be used at present
+        # Seeds the random projections of verification, so that no workload can predict them
+        self.verification_secret = secrets.randbits(48)
+        self.attempt_ids = itertools.count(1)  # Of all jobs: late answers name theirs
+        self.is_stopping = False
+        self.scheduler = self.fleet.listener = Scheduler(self)
+        self.queue = self.scheduler.queue
         # New jobs that are being checked, or written to the journal
         self._submissions: dict[JobRecord, asyncio.Task[None]] = {}
         self._on_drained: Callable[[], None] | None = None
@@ -88,37 +87,37 @@ class Engine:
 
     def start(self) -> None:
         """Start the device processes. Jobs may be submitted immediately."""
-        self._fleet.start()
+        self.fleet.start()
 
     def admit(self, job: JobRecord) -> None:
         """Check a new job and queue it, or refuse it."""
         try:
-            if self._context.is_stopping:
+            if self.is_stopping:
                 raise stopping_error()
-            limit = self._config.queue.limit
+            limit = self.config.queue.limit
             if len(self.queue) + len(self._submissions) >= limit:
                 raise errors.TryAgain(
                     f"the queue is full: {limit} jobs wait or run (queue.limit in the config); try"
                     " again later"
                 )
             self.queue.check(job.spec.after)
-            job.release_segments = hold_segments(self._arena, job.spec)
+            job.release_segments = hold_segments(self.arena, job.spec)
         except Exception as error:  # the client needs an answer even to our own bugs
             self._refuse(job, error)
         else:
-            self._submissions[job] = self._context.loop.create_task(self._check(job))
+            self._submissions[job] = self.loop.create_task(self._check(job))
 
     async def _check(self, job: JobRecord) -> None:
         """Check a new job, and queue it once its client is told its number; or refuse it."""
-        admission = self._context.admission
+        admission = self.admission
         try:
             for earlier in self._unchecked_before(job):  # which may write what it reads
                 with contextlib.suppress(Exception):  # it fails when its turn comes
-                    await self._scheduler.check_again(earlier)
+                    await self.scheduler.check_again(earlier)
             checked = await admission.check(job.spec)
             admission.check_conflicts(job.spec, checked)
-            self._scheduler.note_checked(job, checked)
-            await self._durability.accept(job)
+            self.scheduler.note_checked(job, checked)
+            await self.durability.accept(job)
         except asyncio.CancelledError:
             self._refuse(job, stopping_error())
         except Exception as error:
@@ -126,11 +125,11 @@ class Engine:
         else:
             del self._submissions[job]
             try:
-                self._scheduler.enqueue(job)
+                self.scheduler.enqueue(job)
             except Exception as problem:  # its client waits for its end
                 log.exception("job %d: unexpected error in the queue", job.number)
-                self._scheduler.drop(job, problem)
-            self._scheduler.advance()
+                self.scheduler.drop(job, problem)
+            self.scheduler.advance()
 
     def _end_check(self, job: JobRecord) -> None:
         """Refuse a new job that is still being checked; the journal answers for the others."""
@@ -151,19 +150,19 @@ class Engine:
 
     def _refuse(self, job: JobRecord, error: Exception) -> None:
         self._submissions.pop(job, None)
-        self._scheduler.release(job)
-        self._durability.refuse(job, errors.to_record(error))
-        self._scheduler.advance()
+        self.scheduler.release(job)
+        self.durability.refuse(job, errors.to_record(error))
+        self.scheduler.advance()
 
     def recover(self, jobs: Iterable[JobRecord], ended: Iterable[JobRecord]) -> None:
         """Queue jobs that an earlier daemon has accepted; others may run after ended ones."""
         for job in ended:
             if job.outcome is not None:
                 self.queue.remember(job.number, job.outcome)
-        self._scheduler.recover(jobs)
+        self.scheduler.recover(jobs)
 
     def cancel(self, job: JobRecord) -> None:
-        self._scheduler.cancel(job)
+        self.scheduler.cancel(job)
 
     def change_queue(self, job: JobRecord, change: Hold | Prioritize) -> bool:
         """Hold, release or prioritize a waiting job; return whether that changed anything.
@@ -177,7 +176,7 @@ class Engine:
         if is_changed:
             job.state = self.queue.position(job)
             if not job.is_held:
-                self._context.loop.call_soon(self._scheduler.advance)
+                self.loop.call_soon(self.scheduler.advance)
         return is_changed
 
     def is_idle(self) -> bool:
@@ -191,22 +190,21 @@ class Engine:
         kept.
         """
         try:
-            snapshot = self._scheduler.snapshot(job)
+            snapshot = self.scheduler.snapshot(job)
         except errors.HetschedError as error:
             on_done(None, error)
             return
-        context = self._context
-        explain = snapshot.explainer(self._fleet.info, context.planning.plan_cache)
-        context.planner_thread.run(explain, on_done)
+        explain = snapshot.explainer(self.fleet.info, self.planning.plan_cache)
+        self.planner_thread.run(explain, on_done)
 
     def probe_devices(self, on_done: Callable[[], None]) -> None:
         """Look for missing devices, and give those that failed another chance; then call back."""
-        self._context.planning.failures.forget()
+        self.planning.failures.forget()
 
         def on_probed(found: Probe | None, error: BaseException | None) -> None:
             try:
                 if found is not None:
-                    self._fleet.update(found)
+                    self.fleet.update(found)
                 else:
                     log.warning("devices can't be probed: %s", error)
             finally:
@@ -214,82 +212,82 @@ class Engine:
 
         # In a thread: probing takes tens of milliseconds and may hang in a driver.
         text = "probing the devices of the configuration"
-        self._context.checks.submit(entering(text, lambda: probe(self._config)), on_probed)
+        self.checks.submit(entering(text, lambda: probe(self.config)), on_probed)
 
     def restricted_devices(self) -> dict[str, str]:
         """Return why devices take no jobs of some kinds at present."""
-        return self._context.planning.failures.restricted(time.monotonic())
+        return self.planning.failures.restricted(time.monotonic())
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
         """Return the devices, and why others are missing or take no job at present."""
-        quarantined = self._context.planning.failures.quarantined(time.monotonic())
-        disabled = dict.fromkeys(sorted(self._context.disabled), DISABLED)
-        return self._fleet.infos, {**self._fleet.absent, **quarantined, **disabled}
+        quarantined = self.planning.failures.quarantined(time.monotonic())
+        disabled = dict.fromkeys(sorted(self.disabled), DISABLED)
+        return self.fleet.infos, {**self.fleet.absent, **quarantined, **disabled}
 
     def switch_devices(self, enable: Sequence[str], disable: Sequence[str]) -> None:
         """Let jobs use devices, or not: later jobs, and a running one if it is iterative.
 
         Raises UsageError if there is no such device; then nothing has changed.
         """
-        names = [info.name for info in self._fleet.infos]
+        names = [info.name for info in self.fleet.infos]
         for name in (*enable, *disable):
             if name not in names:
                 raise errors.UsageError(
                     f"no device {quoted(name)}; devices here: {', '.join(names)}"
                 )
-        self._context.disabled.difference_update(enable)
-        self._context.disabled.update(disable)
-        self._context.planning.plans.clear()  # they may have these devices
-        self._scheduler.tell(attempt.Switched())
+        self.disabled.difference_update(enable)
+        self.disabled.update(disable)
+        self.planning.plans.clear()  # they may have these devices
+        self.scheduler.tell(attempt.Switched())
 
     def activities(self) -> tuple[DeviceActivity, ...]:
         return tuple(
             activity
-            for runner in self._scheduler.runners.values()
+            for runner in self.scheduler.runners.values()
             for activity in job_activity(runner.snapshot())
         )
 
     def pids(self) -> dict[str, int]:
-        return self._fleet.pids()
+        return self.fleet.pids()
 
     def kill(self) -> None:
         """End the device processes at once. Safe from any thread."""
-        self._fleet.kill()
+        self.fleet.kill()
 
     def rest(self) -> None:
         """End the processes of cores until a job needs them, unless one runs."""
-        if not self._scheduler.runners:
-            self._fleet.rest()
+        if not self.scheduler.runners:
+            self.fleet.rest()
 
     def drain(self, on_drained: Callable[[], None]) -> None:
         """Reject new jobs, drop queued ones, stop the running one between chunks (exit 75)."""
         self._on_drained = on_drained
-        self._context.is_stopping = True
+        self.is_stopping = True
         for job in self._submissions:
             # Not at once: a task that hasn't begun would end without a word.
-            self._context.loop.call_soon(self._end_check, job)
-        self._scheduler.stop()
+            self.loop.call_soon(self._end_check, job)
+        self.scheduler.stop()
 
     def close(self) -> None:
         """End the device processes and the threads, as far as these don't hang."""
-        self._context.tuner.close()
-        self._fleet.close()
-        context = self._context
-        for step in [*context.checks.close(CLOSE_SECONDS), *context.disk.close(CLOSE_SECONDS)]:
+        self.tuner.close()
+        self.fleet.close()
+        for step in [*self.checks.close(CLOSE_SECONDS), *self.disk.close(CLOSE_SECONDS)]:
             log.warning("a thread still hangs at the end: %s", step)
-        if not self._context.planner_thread.close(CLOSE_SECONDS):
-            self._context.planning.store.close()
+        if not self.planner_thread.close(CLOSE_SECONDS):
+            self.planning.store.close()
         else:
             log.warning("the planner's thread hangs: models.db isn't closed")
 
     def _machine_limits(self) -> MachineLimits:
-        return MachineLimits(self._fleet.infos, self._fleet.absent, self._arena.limit)
+        return MachineLimits(self.fleet.infos, self.fleet.absent, self.arena.limit)
 
-    def _on_idle(self) -> None:
+    def on_no_job(self) -> None:
+        """Note that no job runs."""
         if self._submissions:
             return
-        if not self._context.is_stopping:
-            self._context.tuner.on_idle()
+        if not self.is_stopping:
+            self.tuner.on_idle()
         self.on_idle()
         if self._on_drained is not None:
             on_drained, self._on_drained = self._on_drained, None

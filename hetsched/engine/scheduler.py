@@ -13,13 +13,13 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from hetsched import errors
 from hetsched.bounded_cache import BoundedCache
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.context import EngineContext
 from hetsched.engine.explanations import MAX_KEPT_BYTES, MAX_KEPT_JOBS, JobSnapshot
 from hetsched.engine.planning.job_planning import LearningTask
 from hetsched.engine.run import attempt
@@ -27,7 +27,6 @@ from hetsched.engine.run.runner import JobRunner
 from hetsched.engine.small_jobs import SmallJobs
 from hetsched.engine.threads import Step
 from hetsched.job import Done, Failed, FileOut, JobSpec, outcome
-from hetsched.jobs.durability import Durability
 from hetsched.jobs.queue import Change, JobQueue
 from hetsched.jobs.table import JobRecord, unstarted
 from hetsched.planner.records import JobPlan
@@ -35,6 +34,9 @@ from hetsched.store import output_files
 from hetsched.store.journal_records import job_token
 from hetsched.transport.device_messages import AttemptEvent
 from hetsched.transport.loop import Timer
+
+if TYPE_CHECKING:
+    from hetsched.engine.engine import Engine
 
 log = logging.getLogger(__name__)
 
@@ -56,19 +58,14 @@ TRANSIENT_CODES = (errors.TryAgain.code, errors.Unavailable.code)
 class Scheduler:
     """The unfinished jobs of one engine."""
 
-    def __init__(
-        self,
-        context: EngineContext,
-        durability: Durability,
-        on_idle: Callable[[], None],  # Called whenever no job runs
-    ) -> None:
-        self._context, self._admission = context, context.admission
-        self._durability, self._on_idle = durability, on_idle
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._admission = engine, engine.admission
+        self._durability = engine.durability
         self.queue = JobQueue()
         self.runners: dict[int, JobRunner] = {}
         """By number: the main job's, and those of small ones, which may outlive it."""
         self._main: JobRunner | None = None
-        self._small = SmallJobs(context, self.advance)
+        self._small = SmallJobs(engine, self.advance)
         self._next_look: Timer | None = None
         # Of jobs whose turn has come; slow ones let others start
         self._openings: dict[int, asyncio.Task[None]] = {}
@@ -82,14 +79,14 @@ class Scheduler:
             max_entries=MAX_KEPT_JOBS, max_bytes=MAX_KEPT_BYTES
         )
         self._last_plan: JobPlan | None = None  # Of the last of these
-        durability.discard = self._discard
+        engine.durability.discard = self._discard
 
     # ---- from the engine
 
     def enqueue(self, job: JobRecord) -> None:
         """Queue a job that has been checked and accepted."""
         self._carry_out(self.queue.add(job, time.time()))
-        error = stopping_error() if self._context.is_stopping else job.stop
+        error = stopping_error() if self._engine.is_stopping else job.stop
         if error is not None:
             self.drop(job, error)
         elif self.queue.is_waiting(job):
@@ -144,7 +141,7 @@ class Scheduler:
         finally:
             self._is_advancing = False
         if not self.runners and not self._openings:
-            self._on_idle()
+            self._engine.on_no_job()
 
     def snapshot(self, job: JobRecord) -> JobSnapshot:
         """Return a running or ended job, to be explained. Raises as `Engine.explain`."""
@@ -181,9 +178,9 @@ class Scheduler:
     def on_memory(self, device: str, has_changed: bool, is_released: bool) -> None:
         """Note that jobs may use another amount of a device's memory, or what it has released."""
         if has_changed:
-            self._context.planning.plans.clear()  # they were made for less or more
+            self._engine.planning.plans.clear()  # they were made for less or more
         if is_released:
-            self._context.planning.kernels.forget([device])
+            self._engine.planning.kernels.forget([device])
 
     def on_lost(self, device: str, reason: str) -> None:
         """Report the death of a device's process to all jobs.
@@ -192,7 +189,7 @@ class Scheduler:
         core was killed because a cancelled job didn't stop.
         """
         self._small.forget_plans()
-        self._context.planning.kernels.forget([device])
+        self._engine.planning.kernels.forget([device])
         users = [each for each in self.runners.values() if each.uses(device)]
         charged = [each for each in users if each is not self._main] or users
         if any(each.is_stopping for each in users):
@@ -246,10 +243,10 @@ class Scheduler:
         """Report the end of a job that isn't running and has left the queue."""
         opened: ResolvedJob | None = job.opened
         if opened is not None and opened.in_files:
-            self._context.disk.submit(opened.close_files)
-        elif job.started_at is not None and not self._context.is_stopping:  # by an earlier daemon
+            self._engine.disk.submit(opened.close_files)
+        elif job.started_at is not None and not self._engine.is_stopping:  # by an earlier daemon
             remove = functools.partial(_remove_unfinished, job.spec, self._output_token(job))
-            self._context.disk.submit(remove)
+            self._engine.disk.submit(remove)
         snapshot = None
         if job.checked is not None:
             snapshot = JobSnapshot.of(job.number, job.checked, JobPlan((), None), {})
@@ -263,7 +260,7 @@ class Scheduler:
         deadline = self.queue.next_deadline()
         if deadline is not None:
             seconds = min(max(0.0, deadline - time.time()), MAX_TIMER_SECONDS)
-            self._deadline_timer = self._context.loop.call_later(seconds, self._on_deadline)
+            self._deadline_timer = self._engine.loop.call_later(seconds, self._on_deadline)
 
     def _on_deadline(self) -> None:
         self._carry_out(self.queue.expire(time.time()))
@@ -279,7 +276,7 @@ class Scheduler:
 
     def _start_small(self, main: JobRunner) -> None:
         """Start those of the first jobs in line that are small beside `main`."""
-        outlook = main.outlook() if self._context.small_jobs else None
+        outlook = main.outlook() if self._engine.config.queue.small_jobs else None
         if outlook is None:
             return
         try:
@@ -291,7 +288,7 @@ class Scheduler:
         except Exception:  # the main job goes on
             log.exception("unexpected error in the choice of small jobs")
         if self._next_look is None:
-            self._next_look = self._context.loop.call_later(LOOK_SECONDS, self._look)
+            self._next_look = self._engine.loop.call_later(LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
         self._next_look = None
@@ -304,11 +301,11 @@ class Scheduler:
         if job.opened is not None:
             self._run(job)
             return
-        opening = self._context.loop.create_task(self._open(job))
+        opening = self._engine.loop.create_task(self._open(job))
         opening.add_done_callback(functools.partial(self._on_opened, job))
         self._openings[job.number] = opening
         slow = functools.partial(self._on_slow_opening, job, opening)
-        self._context.loop.call_later(SLOW_OPENING_SECONDS, slow)
+        self._engine.loop.call_later(SLOW_OPENING_SECONDS, slow)
 
     async def _open(self, job: JobRecord) -> None:
         if job.checked is None:
@@ -317,11 +314,11 @@ class Scheduler:
             await asyncio.wait([job.files_closed])  # else they would be removed under a new run
         if job.opened is None:
             token = self._output_token(job)
-            job.opened = await self._admission.open(self._spec(job), job.checked, token)
+            job.opened = await self._admission.open(job.next_spec, job.checked, token)
 
     async def check_again(self, job: JobRecord) -> None:
         """Check a job that an earlier daemon has accepted. Raises why it can't run."""
-        checked = await self._admission.check(self._spec(job), is_readmitted=True)
+        checked = await self._admission.check(job.next_spec, is_readmitted=True)
         if job.checked is None and job in self.queue:  # it may have started or ended meanwhile
             self.note_checked(job, checked)
 
@@ -335,7 +332,7 @@ class Scheduler:
         """Begin a run of a job with its files open; or end it."""
         del self._openings[job.number]
         self._slow_openings.discard(job.number)
-        error = job.stop or (stopping_error() if self._context.is_stopping else None)
+        error = job.stop or (stopping_error() if self._engine.is_stopping else None)
         if error is None:
             failure = opening.exception()
             error = failure if isinstance(failure, Exception) else None
@@ -356,41 +353,26 @@ class Scheduler:
         self._small.order.add(job)
         self._admission.pending.add(job.number, checked)
 
-    def _spec(self, job: JobRecord) -> JobSpec:
-        """Return the request as it is to be run now: a later run continues."""
-        return replace(job.spec, resume=job.checkpoint) if job.checkpoint else job.spec
-
     def _output_token(self, job: JobRecord) -> str:
         """Return what determines the hidden names of a job's unfinished output files.
 
         "": nothing, since no later daemon knows of the job and could go on with them.
         """
-        token = self._context.journal_token
+        token = self._engine.journal_token
         return job_token(token, job.number) if self._durability.is_written(job) else ""
 
     def _run(self, job: JobRecord) -> None:
-        plan, on_complete = self._small.plans.get(job.number), None
-        if self._durability.is_written(job):
-            on_complete = functools.partial(self._durability.publish, job)
+        plan = self._small.plans.get(job.number)
         job.opened.owner = job.owner
         try:
-            runner = JobRunner(
-                job.number,
-                self._spec(job),
-                job.opened,
-                self._context,
-                on_state=functools.partial(self._durability.change, job),
-                on_end=functools.partial(self._on_run_ended, job),
-                on_complete=on_complete,
-                plan=plan,
-            )
+            runner = JobRunner(job, self._engine, plan)
         except Exception as error:
             log.exception("job %d can't start", job.number)
             self.drop(job, error)
             return
         if job.spec.timeout is not None:
             expired = functools.partial(self._on_timeout, job)
-            self._timeouts[job.number] = self._context.loop.call_later(job.spec.timeout, expired)
+            self._timeouts[job.number] = self._engine.loop.call_later(job.spec.timeout, expired)
         self.runners[job.number] = runner
         if plan is None:
             self._main = runner
@@ -398,7 +380,7 @@ class Scheduler:
         elif self._main is not None:
             self._main.small_jobs_beside += 1
             runner.note(f"ran beside job {self._main.number}, on {plan.assignments[0].device}")
-        self._context.tuner.on_job()
+        self._engine.tuner.on_job()
         runner.begin()
 
     def _on_timeout(self, job: JobRecord) -> None:
@@ -407,13 +389,15 @@ class Scheduler:
 
     # ---- ends
 
-    def _on_run_ended(
+    def on_run_ended(
         self,
-        job: JobRecord,
+        runner: JobRunner,
         state: Done | Failed,
         learning_task: Callable[[], LearningTask | None],
     ) -> None:
-        runner = self.runners.pop(job.number)
+        """Report the end of a job, or run it again; then learn from the run."""
+        job = runner.record
+        del self.runners[job.number]
         if runner is self._main:
             self._main = None
             self._small.forget_plans()  # what is learnt from it changes the models
@@ -433,17 +417,17 @@ class Scheduler:
             self.advance()
 
     def _learn(self, task: LearningTask) -> None:
-        self._context.planner_thread.run(task)
+        self._engine.planner_thread.run(task)
         if self._flush_timer is None:
-            self._flush_timer = self._context.loop.call_later(FLUSH_SECONDS, self._flush_models)
+            self._flush_timer = self._engine.loop.call_later(FLUSH_SECONDS, self._flush_models)
 
     def _flush_models(self) -> None:
         self._flush_timer = None
-        self._context.planner_thread.run(self._context.planning.store.flush)
+        self._engine.planner_thread.run(self._engine.planning.store.flush)
 
     def _runs_again(self, job: JobRecord, state: Failed, runner: JobRunner) -> bool:
         """Let a job whose run failed wait for its next run, if it has one."""
-        if self._context.is_stopping or job.prepared:
+        if self._engine.is_stopping or job.prepared:
             return False
         reason = ""
         lacks_core = state.error.code in TRANSIENT_CODES or bool(runner.failures.excluded)
@@ -501,7 +485,7 @@ class Scheduler:
                 log.exception("job %d: unexpected error while reporting its end", job.number)
 
     def _discard(self, outputs: tuple[output_files.PreparedOutput, ...]) -> None:
-        self._context.disk.run(functools.partial(output_files.discard_all, outputs))
+        self._engine.disk.run(functools.partial(output_files.discard_all, outputs))
 
     def release(self, job: JobRecord) -> None:
         """Release what a job uses."""

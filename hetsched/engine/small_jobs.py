@@ -11,19 +11,22 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from hetsched.bounded_cache import BoundedCache
 from hetsched.device import DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.context import EngineContext
 from hetsched.engine.planning.job_plan import find_candidates
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.job import ArenaOut, ArenaRef
 from hetsched.jobs.table import JobRecord
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.records import Candidate, JobPlan
+
+if TYPE_CHECKING:
+    from hetsched.engine.engine import Engine
 
 SMALL_FRACTION = 0.05
 """Time of a small job on one core, as a fraction of the main job's remaining time."""
@@ -44,8 +47,8 @@ class Outlook:
 class SmallJobs:
     """The small jobs of one engine. On the loop's thread only."""
 
-    def __init__(self, context: EngineContext, on_planned: Callable[[], None]) -> None:
-        self._context, self._on_planned = context, on_planned
+    def __init__(self, engine: Engine, on_planned: Callable[[], None]) -> None:
+        self._engine, self._on_planned = engine, on_planned
         # Of the kinds of jobs on each core; None: being planned, or there is no plan
         self._known: BoundedCache[tuple[bytes, str], JobPlan | None] = BoundedCache(
             max_entries=MAX_PLANS
@@ -83,13 +86,13 @@ class SmallJobs:
         return plan if is_small else None
 
     def _free_cores(self) -> set[str]:
-        fleet = self._context.fleet
+        fleet = self._engine.fleet
         cores = {info.name for info in fleet.infos if info.is_shareable}
         used = {plan.assignments[0].device for plan in self.plans.values()}
-        return (cores & fleet.ready()) - self._context.disabled - used
+        return (cores & fleet.ready()) - self._engine.disabled - used
 
     def _request(self, key: tuple[bytes, str], checked: ResolvedJob, core: str) -> None:
-        fleet, state = self._context.fleet, self._context.planning
+        fleet, state = self._engine.fleet, self._engine.planning
         equal = [info for info in fleet.infos if info.is_shareable]
 
         def planned(plan: JobPlan | None, error: BaseException | None) -> None:
@@ -97,7 +100,7 @@ class SmallJobs:
                 self._known.put(key, plan)
                 self._on_planned()
 
-        self._context.planner_thread.run(
+        self._engine.planner_thread.run(
             lambda: plan_for_core(checked, fleet.info(core), equal, state), planned
         )
 

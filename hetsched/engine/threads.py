@@ -288,13 +288,6 @@ class Pool:
             del failure  # its traceback refers to this frame, which must not keep arrays alive
 
 
-async def answer_of(begin: Callable[[OnDone], object]) -> Any:
-    """Return what `begin` passes to its callback, perhaps at once; raises the error it passes."""
-    future = asyncio.get_running_loop().create_future()
-    begin(functools.partial(_settle, future))
-    return await future
-
-
 def entering(text: str, function: Callable[[], T]) -> Callable[[Step], T]:
     """Return `function` as a task that does what `text` says."""
 

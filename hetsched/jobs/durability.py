@@ -59,11 +59,8 @@ class Durability:
 
     async def accept(self, job: JobRecord) -> None:
         """Confirm a new job, a durable one once it is on disk. Raises the journal's error."""
-        if self._journal is not None and job.is_durable:
-            written = asyncio.get_running_loop().create_future()
-            self._journal.write((_record(job),), written.set_result)
-            if (error := await written) is not None:
-                raise error
+        if self.is_written(job):
+            await self._write(_record(job))
         job.reported_at = time.monotonic()
         self.table.jobs[job.number] = job
         _tell_submitters(job, lambda each: each.on_accepted(job))
@@ -109,14 +106,25 @@ class Durability:
         )
         self._write_anyway(change, then)
 
-    def publish(
-        self, job: JobRecord, outputs: tuple[PreparedOutput, ...], then: journal_records.OnWritten
-    ) -> None:
-        """Note the complete output files that a durable job is about to name."""
-        assert self._journal is not None, "otherwise files are named at once"
+    async def publish(self, job: JobRecord, outputs: tuple[PreparedOutput, ...]) -> None:
+        """Note the complete output files that a durable job is about to name.
+
+        Raises the journal's error.
+        """
         job.prepared = outputs
-        record = journal_records.JobUpdate(number=job.number, stage="publishing", outputs=outputs)
-        self._journal.write((record,), then)
+        await self._write(
+            journal_records.JobUpdate(number=job.number, stage="publishing", outputs=outputs)
+        )
+
+    async def _write(
+        self, record: journal_records.JournaledJob | journal_records.JobUpdate
+    ) -> None:
+        """Wait until a record is on disk. Raises the journal's error."""
+        assert self._journal is not None, "without a journal nothing is written"
+        written = asyncio.get_running_loop().create_future()
+        self._journal.write((record,), written.set_result)
+        if (error := await written) is not None:
+            raise error
 
     def _write_anyway(
         self, record: journal_records.JobUpdate, then: journal_records.OnWritten

@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from hetsched import errors
 from hetsched.job import (
     Condition,
@@ -122,6 +124,11 @@ class JobRecord:
         self.place = (self.number, 0)
         self.is_durable = not arena_refs(self.spec)
         self.state = Queued(self.number, 0)
+
+    @property
+    def next_spec(self) -> JobSpec:
+        """The request as it is to be run now: a later run continues."""
+        return replace(self.spec, resume=self.checkpoint) if self.checkpoint else self.spec
 
     @property
     def has_ended(self) -> bool:

@@ -87,7 +87,7 @@ def test_an_exception_in_a_stage_fails_its_job_and_the_next_one_is_done(
 ) -> None:
     submit(local, tmp_path, "before.npy").result(60)
     flush(local)
-    local._call(local._engine._context.planning.plans.clear)  # no plan made ahead
+    local._call(local._engine.planning.plans.clear)  # no plan made ahead
     before = used_bytes(local)
     owner, name = STAGES[stage]
     raising = Raising(monkeypatch, owner, name)
@@ -122,7 +122,7 @@ def test_a_job_that_doesnt_converge_ends_even_if_its_results_cant_be_taken(
 def flush(local: hetsched.Local) -> None:
     """Wait until the planner's thread has done everything that was submitted or deferred."""
     done: Future[None] = Future()
-    thread = local._engine._context.planner_thread
+    thread = local._engine.planner_thread
     local._call(lambda: thread.run(lambda: None, lambda *answer: done.set_result(None)))
     done.result(60)
 

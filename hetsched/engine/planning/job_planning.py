@@ -20,7 +20,6 @@ from hetsched.engine.planning.job_plan import (
     race_label,
 )
 from hetsched.engine.planning.planning_state import JobKind, PlanningState, job_kind
-from hetsched.job import Running
 from hetsched.models.races import Race
 from hetsched.models.samples import CoRunners, Sample, is_time
 from hetsched.planner.learning import DeviceRun, Run, learn, makespan
@@ -46,9 +45,9 @@ class JobPlanning:
     def __init__(self, runner: JobRunner) -> None:
         self._runner = runner
         self._job = runner.job
-        self._memory_limit = runner.spec.memory_limit or runner.context.memory_limit
-        self._context = runner.context
-        self._state = runner.context.planning
+        self._memory_limit = runner.spec.memory_limit or runner.engine.memory_limit
+        self._engine = runner.engine
+        self._state = runner.engine.planning
         self._infos: Sequence[DeviceInfo] = ()
         self._unstarted: Collection[str] = ()
 
@@ -60,7 +59,7 @@ class JobPlanning:
         if self._runner.iterations is not None:
             return await self._first_plan(infos)
         self._infos = infos
-        self._unstarted = self._context.fleet.unstarted()
+        self._unstarted = self._engine.fleet.unstarted()
         await self._tune()
         plan = self._known_plan()
         if plan is not None:
@@ -84,7 +83,7 @@ class JobPlanning:
             return None  # a run beside another one adds nothing to measurements
         run = Run(attempt.plan, runs, state.machine(), self._runner.small_jobs_beside > 0)
         kind = self._kind()
-        self._context.tuner.add_run(job, runs.values(), makespan(runs))
+        self._engine.tuner.add_run(job, runs.values(), makespan(runs))
         if job.measure:
             return lambda: learn_run(job, run, state, kind)
         step = state.plans.on_run(kind, run.plan, makespan(runs))
@@ -99,7 +98,7 @@ class JobPlanning:
 
     async def _tune(self) -> None:
         """Tell what was tuned for this job; tune for it now if the engine may not idle later."""
-        tuner, job, runner = self._context.tuner, self._job, self._runner
+        tuner, job, runner = self._engine.tuner, self._job, self._runner
         for news in tuner.take_news(job):
             runner.note(news)
         if tuner.is_worth_a_look(job) and not job.measure and runner.latest is None:
@@ -108,7 +107,7 @@ class JobPlanning:
                     find_candidates(job, self._infos, self._state, self._memory_limit), job.load
                 )
             )
-            await tuner.tune_now(job, computed, runner.report_tuning)
+            await tuner.tune_now(job, computed, runner.report_planning)
 
     def _kind(self) -> JobKind:
         return job_kind(self._job, [info.name for info in self._infos], self._memory_limit)
@@ -126,8 +125,8 @@ class JobPlanning:
 
     async def _in_planner(self, make: Callable[[], T]) -> T:
         # The job counts as running from here on: code of its workload might end the daemon.
-        self._runner.on_state(Running(self._runner.number, "preparing"))
-        return await self._context.planner_thread.call(lambda step: make())
+        self._runner.report_planning()
+        return await self._engine.planner_thread.call(lambda step: make())
 
     def _new_plan(self) -> JobPlan:
         plans = self._state.plans

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec.structs import replace
@@ -23,11 +24,11 @@ from hetsched.engine.admission.resolved_job import (
     is_plain,
     not_saving_note,
 )
-from hetsched.engine.context import EngineContext
 from hetsched.engine.processes.fleet import Fleet
-from hetsched.engine.threads import Step, TaskLate, answer_of, entering
+from hetsched.engine.threads import Step, TaskLate, entering
 from hetsched.iterations.home import first_row
 from hetsched.job import ArenaRef
+from hetsched.jobs.table import JobRecord
 from hetsched.planner.records import Assignment
 from hetsched.store import output_files
 from hetsched.transport import device_messages
@@ -36,10 +37,9 @@ from hetsched.transport.control import CONTROL, IterationControl
 from hetsched.transport.pages import map_unpopulated
 from hetsched.workload import ArraySpec
 
-OnComplete = Callable[
-    [tuple[output_files.PreparedOutput, ...], Callable[[BaseException | None], None]], None
-]
-"""on_complete(outputs, then): note the files, then call ``then(None)``, or with an error."""
+if TYPE_CHECKING:
+    from hetsched.engine.engine import Engine
+
 MAX_QUICK_BYTES = 1 << 30
 """Segments that a process may map after chunks were sent to it: that takes up to 2.5 s per GiB,
 which count as time of the first chunk. Arbitrary; less than a tenth of the least deadline."""
@@ -232,53 +232,52 @@ class JobArrays:
 
     # ---- files
 
-    async def load_inputs(self, context: EngineContext) -> None:
+    async def load_inputs(self, engine: Engine) -> None:
         """Copy inputs to segments of the job, in a thread."""
         loads = self._copies(to_files=False)
         if loads is None:
             return
-        deadline = context.checks.deadline + loads.seconds
+        deadline = engine.checks.deadline + loads.seconds
         try:
-            await context.disk.call(loads.run, release=self.retain(), deadline=deadline)
+            await engine.disk.call(loads.run, release=self.retain(), deadline=deadline)
         except asyncio.CancelledError:
             loads.cancel()
             raise
 
-    async def publish(self, context: EngineContext, on_complete: OnComplete | None) -> None:
+    async def publish(self, engine: Engine, record: JobRecord) -> None:
         """Give all output files their names. Raises whatever keeps the journal from noting them.
 
         In three steps: the files are completed under hidden names, the journal notes them, then
         they get their names (`store/output_files.py`). What the journal may have noted keeps its
         hidden name until the end of the job is written.
-
-        `on_complete`: None if there is no journal.
         """
-        job, disk, seconds = self.job, context.disk, context.deadlines.step
+        is_noted = engine.durability.is_written(record)
+        job, disk, seconds = self.job, engine.disk, engine.deadlines.step
         paths = ", ".join(out.path for out in job.outputs.values())
         copies = self._copies(to_files=True)
         if copies is not None:
             await disk.call(copies.run, deadline=seconds + copies.seconds)
-        prepare = functools.partial(job.prepare, sync=on_complete is not None)
+        prepare = functools.partial(job.prepare, sync=is_noted)
         outputs = await disk.call(
             entering(f"completing {paths}", prepare),
             discard=output_files.discard_all,  # nothing cancels this
             deadline=seconds + sum(out.packed_bytes for out in job.outputs.values()) / MIN_RATE,
         )
-        if on_complete is not None:
-            await answer_of(lambda on_done: on_complete(outputs, functools.partial(on_done, None)))
+        if is_noted:
+            await engine.durability.publish(record, outputs)
 
         def name() -> None:
-            if on_complete is None:
-                output_files.publish_or_discard(outputs, sync=False)
-            else:
+            if is_noted:
                 output_files.publish_all(outputs)
+            else:
+                output_files.publish_or_discard(outputs, sync=False)
             for output in job.outputs.values():  # their locks would keep HDF5 from opening them
                 output.close()
 
         try:
             await disk.call(entering(f"publishing {paths}", name), deadline=seconds)
         except TaskLate as error:
-            if context.is_stopping:  # the next daemon goes on with it
+            if engine.is_stopping:  # the next daemon goes on with it
                 raise
             raise errors.IOFailure(
                 f"publishing {paths} hasn't returned for {seconds:g} s (deadlines.step): the"

@@ -115,7 +115,7 @@ class Attempt:
     def __init__(self, runner: JobRunner, plan: JobPlan, infos: Iterable[DeviceInfo]) -> None:
         self.runner = runner
         # In every message to and from devices: late answers to another attempt are dropped
-        self.id = next(runner.context.attempt_ids)
+        self.id = next(runner.engine.attempt_ids)
         self.plan = plan
         self.infos = {info.name: info for info in infos}  # Device -> its description
         # Device -> its assignment; only devices with chunks
@@ -134,8 +134,8 @@ class Attempt:
         self.verified: bool | None = None
         self.max_error: float | None = None
         self.is_stopping = False
-        self._fleet = runner.context.fleet
-        self._deadlines = runner.context.deadlines
+        self._fleet = runner.engine.fleet
+        self._deadlines = runner.engine.deadlines
         self._inbox: deque[Event] = deque()
         self._wake = asyncio.Event()
         self._waits: Waits = lambda now: {}
@@ -184,7 +184,7 @@ class Attempt:
         Without a wait if nothing is filled, and all devices have kernels and arrays already.
         """
         runner, assignments = self.runner, tuple(self.assignments.values())
-        fills, planning = self._fill_messages(), runner.context.planning
+        fills, planning = self._fill_messages(), runner.engine.planning
         # Those with a link first: once cores compute, this thread may have to wait for one of them
         devices = sorted(self.assignments, key=lambda name: not self.infos[name].link)
         if (
@@ -390,7 +390,7 @@ class Attempt:
     def _set_timer(self, seconds: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self.runner.context.loop.call_later(max(0.0, seconds), self._on_timer)
+        self._timer = self.runner.engine.loop.call_later(max(0.0, seconds), self._on_timer)
 
     def _on_timer(self) -> None:
         self._is_due = True
@@ -501,7 +501,7 @@ class Attempt:
     def _exclude_variant(self, device: str, variant: str, reason: str) -> None:
         runner = self.runner
         runner.warn(f"{device}: variant {variant} can't be used: {reason}")
-        runner.context.planning.exclude_variant(runner.job, self.infos[device], variant, reason)
+        runner.engine.planning.exclude_variant(runner.job, self.infos[device], variant, reason)
 
     def _on_command_failed(self, device: str, failure: device_messages.CommandFailed) -> None:
         """Raise what follows from a device's error: another attempt that may avoid it, or the end.
@@ -523,7 +523,7 @@ class Attempt:
                 failures.record(device, reason)
             raise StartOver(reason)
         if failure.cause == "memory":
-            runner.context.planning.record_out_of_memory(device, assignment.slot_memory)
+            runner.engine.planning.record_out_of_memory(device, assignment.slot_memory)
             raise StartOver(reason)
         is_kernel = failure.cause in ("kernel", "variant")
         is_data = failure.error.code == errors.DataError.code  # it would fail elsewhere, too

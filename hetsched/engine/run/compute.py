@@ -8,15 +8,18 @@ import logging
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from hetsched.device import TAIL_CHUNK_ID, ChunkTimes
 from hetsched.dispatch import Dispatcher
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.context import EngineContext
 from hetsched.engine.run.attempt import Attempt, DeviceWait, Joined, Lost, Message
 from hetsched.engine.threads import entering
 from hetsched.store import output_files
 from hetsched.transport import device_messages
+
+if TYPE_CHECKING:
+    from hetsched.engine.engine import Engine
 
 log = logging.getLogger(__name__)
 
@@ -44,15 +47,15 @@ class Computation:
         assignments = attempt.assignments
         self._attempt = attempt
         self._runner = attempt.runner
-        context = self._runner.context
-        self._deadlines = context.deadlines
-        self._parts = FinishedParts(self._runner.job, context)
+        engine = self._runner.engine
+        self._deadlines = engine.deadlines
+        self._parts = FinishedParts(self._runner.job, engine)
         # Device -> ranges of units that it really computed. Its chunks are contiguous but for
         # those that it stole, reran or took from a tail.
         self._ranges: dict[str, list[tuple[int, int]]] = {device: [] for device in assignments}
         attempt.times.update((device, []) for device in assignments)
         # Stealing is for devices on the wall clock only, and would spoil measurements.
-        steals = context.stealing and not self._runner.job.measure
+        steals = engine.config.stealing and not self._runner.job.measure
         steals = steals and {attempt.infos[device].clock for device in assignments} == {"wall"}
         self.dispatcher = Dispatcher(
             {device: each.chunks for device, each in assignments.items()},
@@ -95,7 +98,7 @@ class Computation:
     def _send(self) -> None:
         for command in self.dispatcher.commands(time.monotonic()):
             message = device_messages.Run(self._attempt.id, command.chunks, command.opens_tail)
-            self._runner.context.fleet.send(command.device, message)
+            self._runner.engine.fleet.send(command.device, message)
 
     def _on_chunks(self, device: str, done: device_messages.ChunksDone) -> None:
         """Record a device's report; what it took from the tail counts only if the tail does."""
@@ -196,8 +199,8 @@ def _enclosing(spans: Sequence[tuple[float, float]]) -> tuple[float, float] | No
 class FinishedParts:
     """The finished units of one pass, marked on disk now and then. On the loop's thread."""
 
-    def __init__(self, job: ResolvedJob, context: EngineContext) -> None:
-        self._job, self._context = job, context
+    def __init__(self, job: ResolvedJob, engine: Engine) -> None:
+        self._job, self._engine = job, engine
         self._is_kept = bool(job.parts_identity and job.outputs)
         self._ranges = job.finished
         self._new: list[tuple[int, int]] = []
@@ -238,9 +241,9 @@ class FinishedParts:
         text = f"writing {', '.join(hidden for hidden, *_ in files)} to disk"
         identity = self._job.parts_identity
         mark = entering(text, lambda: output_files.mark_finished(files, identity, ranges))
-        deadline = self._context.deadlines.step
-        self._marking = self._context.loop.create_future()
-        self._context.disk.submit(mark, self._on_marked, release=close, deadline=deadline)
+        deadline = self._engine.deadlines.step
+        self._marking = self._engine.loop.create_future()
+        self._engine.disk.submit(mark, self._on_marked, release=close, deadline=deadline)
 
     def _on_marked(self, value: None, error: BaseException | None) -> None:
         if error is not None:  # the job goes on; the disk is reported when it publishes

@@ -47,7 +47,7 @@ class Iterations:
         self._state = runner.iterations
         self._saves = runner.saves
         self._control = runner.arrays.control
-        self._deadlines = runner.context.deadlines
+        self._deadlines = runner.engine.deadlines
         self._replan_reason = ""
         self._computing: set[str] = set()  # Devices of the epoch that haven't stopped
         self._stops: set[str] = set()  # Why others have (`StopReason`)
@@ -93,7 +93,7 @@ class Iterations:
                 runner.failures.uncounted += 1  # the next attempt isn't the job's fault
                 raise StartOver(self._replan_reason)
             usable = runner.failures.remaining(attempt.live & attempt.prepared)
-            disabled = runner.context.disabled
+            disabled = runner.engine.disabled
             usable = tuple(device for device in usable if device not in disabled)
             if usable and not attempt.joining:
                 return usable
@@ -179,7 +179,7 @@ class Iterations:
         if is_paced:
             self._control.allow(max(epoch.first, 1))
         for rank, device in enumerate(devices):
-            self._runner.context.fleet.send(device, replace(epoch, rank=rank))
+            self._runner.engine.fleet.send(device, replace(epoch, rank=rank))
         if state.is_warming_up:
             self._control.pause()
         return epoch

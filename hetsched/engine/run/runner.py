@@ -9,16 +9,14 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hetsched import errors
 from hetsched.device import DeviceInfo
-from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.context import EngineContext
 from hetsched.engine.explanations import JobSnapshot
 from hetsched.engine.failures import JobFailures
-from hetsched.engine.planning.job_planning import JobPlanning, LearningTask
-from hetsched.engine.run.arrays import JobArrays, OnComplete
+from hetsched.engine.planning.job_planning import JobPlanning
+from hetsched.engine.run.arrays import JobArrays
 from hetsched.engine.run.attempt import (
     Attempt,
     Event,
@@ -32,59 +30,42 @@ from hetsched.engine.run.iterate import Iterations
 from hetsched.engine.run.report import Notes, job_report, progress
 from hetsched.engine.run.saves import Saves
 from hetsched.engine.small_jobs import Outlook
-from hetsched.job import ArenaRef, Done, Failed, JobReport, JobSpec, JobState, Running, outcome
+from hetsched.job import ArenaRef, Done, Failed, JobReport, Running, outcome
+from hetsched.jobs.table import JobRecord
 from hetsched.planner.learning import DeviceRun
 from hetsched.planner.records import JobPlan
 from hetsched.text import named_rows
 from hetsched.units import counted
+
+if TYPE_CHECKING:
+    from hetsched.engine.engine import Engine
 
 log = logging.getLogger(__name__)
 
 PROGRESS_SECONDS = 0.1
 """Minimum interval between two progress states of a job."""
 
-OnEnd = Callable[[Done | Failed, Callable[[], LearningTask | None]], None]
-
 
 class JobRunner:
-    """Runs one job, on the loop's thread.
+    """Runs one job whose files are open, on the loop's thread.
 
-    `on_state` takes each Running state; `on_complete` output files that are complete, before they
-    get their names; `on_end`, once, the last state and a function that returns the learning task,
-    to be called after the state has been reported (None: there is nothing to learn). `plan`: on
-    one core, beside another job.
+    `plan`: on one core, beside another job.
     """
 
-    def __init__(
-        self,
-        number: int,
-        spec: JobSpec,
-        job: ResolvedJob,
-        context: EngineContext,
-        on_state: Callable[[JobState], None],
-        on_end: OnEnd,
-        plan: JobPlan | None = None,
-        on_complete: OnComplete | None = None,
-    ) -> None:
-        self.number = number
-        self.spec = spec
-        self.job = job
+    def __init__(self, record: JobRecord, engine: Engine, plan: JobPlan | None = None) -> None:
+        self.record, self.engine = record, engine
+        self.number, self.spec = record.number, record.next_spec
+        self.job = job = record.opened
         self.is_small = plan is not None  # It runs beside another job, on one core
         if plan is not None:
             own = tuple(each.device for each in plan.assignments)
             self.job = dataclasses.replace(job, devices=own)
-        self.context = context
-        self.on_state = on_state
-        self._on_end = on_end
-        self._on_complete = on_complete
         self._plan_beside = plan
         # Of random projections: unpredictable for workloads
-        self.verification_seed = context.verification_secret ^ number
+        self.verification_seed = engine.verification_secret ^ self.number
         self._notes = Notes()
-        self.arrays = JobArrays(self.job, context.arena, needs_saved=bool(spec.checkpoint))
-        self.failures = JobFailures(
-            context.planning.failures, job.kind, lambda: context.fleet.infos
-        )
+        self.arrays = JobArrays(self.job, engine.arena, needs_saved=bool(self.spec.checkpoint))
+        self.failures = JobFailures(engine.planning.failures, job.kind, lambda: engine.fleet.infos)
         # The last attempt with a plan: the subject of reports and explanations
         self.latest: Attempt | None = None
         # Inputs have been generated and outputs poisoned; a later attempt skips this
@@ -114,7 +95,7 @@ class JobRunner:
     # ---- from outside
 
     def begin(self) -> None:
-        self._task = self.context.loop.create_task(self._run())
+        self._task = self.engine.loop.create_task(self._run())
 
     def abort(self, error: BaseException, *, saves_state: bool = False) -> None:
         """Stop between chunks: send nothing more and wait for the chunks already sent.
@@ -215,12 +196,15 @@ class JobRunner:
         self._notes.measure_step(text, now)
         if force or now - self._reported_at >= PROGRESS_SECONDS:
             self._reported_at = now
-            self.on_state(progress(self, attempt, text))
+            self.engine.durability.change(self.record, progress(self, attempt, text))
 
-    def report_tuning(self, text: str) -> None:
-        """Report what is tuned before an attempt; "": nothing any more."""
-        self._notes.measure_step(text, time.monotonic())
-        self.on_state(Running(self.number, "preparing", text=text))
+    def report_planning(self, text: str = "") -> None:
+        """Report that an attempt is planned, or that this is tuned before."""
+        if self._task is not None:  # else the job was cancelled meanwhile
+            self._notes.measure_step(text, time.monotonic())
+            self.engine.durability.change(
+                self.record, Running(self.number, "preparing", text=text)
+            )
 
     # ---- the run
 
@@ -258,14 +242,14 @@ class JobRunner:
         if self.job.finished:
             units = sum(end - first for first, end in self.job.finished)
             self.note(f"continued: {units} of {self.job.load} units were complete on disk")
-        await self.arrays.load_inputs(self.context)
+        await self.arrays.load_inputs(self.engine)
         attempt = await self._attempts()
         unconverged = self._convergence_error()
         runs = attempt.runs()
         report = job_report(self, runs)
         if self.job.outputs:
             self._is_past_abort = True  # from now on files get their names
-            await self.arrays.publish(self.context, self._on_complete)
+            await self.arrays.publish(self.engine, self.record)
         if unconverged is not None:
             return self._failed(errors.to_record(unconverged), self.arrays.take_results()), None
         self.failures.record_success(attempt.chunk_counts())
@@ -278,7 +262,7 @@ class JobRunner:
         """Start the job until it is computed; return the attempt that has done it."""
         wait_for_restarts = False
         if not self.is_small:
-            self.context.fleet.run_loops(self.job.devices, in_threads=self.job.in_threads)
+            self.engine.fleet.run_loops(self.job.devices, in_threads=self.job.in_threads)
         while True:
             infos, starting = await self._usable_devices(wait_for_restarts)
             try:
@@ -289,7 +273,7 @@ class JobRunner:
                     continue
                 if self.failures.excluded:  # the others have no variant of this workload
                     raise self.failures.error() from error
-                if absent := _listed(self.context.fleet.absent):
+                if absent := _listed(self.engine.fleet.absent):
                     raise errors.Unavailable(
                         f"{error}; devices not available: {absent}"
                     ) from error
@@ -313,7 +297,7 @@ class JobRunner:
 
     async def _run_attempt(self, attempt: Attempt) -> None:
         """Run one attempt. Raises StartOver if another one may do better."""
-        fleet, devices = self.context.fleet, attempt.assignments.keys()
+        fleet, devices = self.engine.fleet, attempt.assignments.keys()
         await fleet.started(devices)
         if not fleet.ready() >= devices:
             raise StartOver("a device process ended while the job was planned")
@@ -340,7 +324,7 @@ class JobRunner:
 
         Raises Unavailable, or JobFailed after too many attempts.
         """
-        fleet, failures, disabled = self.context.fleet, self.failures, self.context.disabled
+        fleet, failures, disabled = self.engine.fleet, self.failures, self.engine.disabled
         devices = failures.remaining(self.job.devices)
         # That others are ready is no reason not to wait for the restart of these.
         unusable = {*disabled, *failures.reasons_against(devices)}
@@ -391,20 +375,17 @@ class JobRunner:
         learning_task = functools.partial(self._try, self._planning.learning_task, runs)
         if self.saves is not None:
             self.saves.close()
-        self._try(self.arrays.close, self.context.fleet)
+        self._try(self.arrays.close, self.engine.fleet)
         if self.job.files or self.job.outputs:
             is_stopped = isinstance(state, Failed) and state.error.code == errors.TryAgain.code
-            keeps_parts = is_stopped and self.context.is_stopping  # the next daemon goes on
+            keeps_parts = is_stopped and self.engine.is_stopping  # the next daemon goes on
             close = functools.partial(self.job.close_files, keeps_parts=keeps_parts)
-            self.files_closed = self.context.loop.create_future()
+            self.files_closed = self.engine.loop.create_future()
             on_closed = functools.partial(self._on_files_closed, self.files_closed)
-            self._try(self.context.disk.submit, close, on_closed)
-        on_end = self._on_end
-        # These refer to the caller's arrays: break cycles, so that the arrays are freed now.
-        self._on_end = lambda state, learning_task: None
-        self.on_state = lambda state: None
+            self._try(self.engine.disk.submit, close, on_closed)
         self._task = None
-        self._try(on_end, state, learning_task)
+        self._try(self.engine.scheduler.on_run_ended, self, state, learning_task)
+        # Cycles that refer to the caller's arrays are broken, so that these are freed now.
         self.latest = self.saves = None
         del self._planning
 

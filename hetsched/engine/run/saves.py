@@ -51,8 +51,8 @@ class Saves:
     """
 
     def __init__(self, runner: JobRunner, iterations: IterationState) -> None:
-        self._spec, self._arrays, self._context = runner.spec, runner.arrays, runner.context
-        self._owner = job_token(runner.context.journal_token, runner.number)
+        self._spec, self._arrays, self._engine = runner.spec, runner.arrays, runner.engine
+        self._owner = job_token(runner.engine.journal_token, runner.number)
         self._iterations = iterations
         self._note = runner.note
         self._every = CHECKPOINT_SECONDS if self._spec.every is None else self._spec.every
@@ -77,7 +77,7 @@ class Saves:
         if not path or iterations.continued_after or iterations.finished >= 0:
             return
         files = self._files()
-        iteration, residual = await self._context.disk.call(
+        iteration, residual = await self._engine.disk.call(
             entering(f"reading {path}", lambda: files.restore(path)),
             release=self._arrays.retain(),
             deadline=self._deadline,
@@ -154,7 +154,7 @@ class Saves:
     def _start_writing(self, iteration: int, residual: float, slots: Sequence[int] | None) -> None:
         self._saved, self._saved_at = iteration, time.monotonic()
         self._due = math.inf  # not before this one has been written
-        path, self._written = self._spec.checkpoint, self._context.loop.create_future()
+        path, self._written = self._spec.checkpoint, self._engine.loop.create_future()
         try:
             files = self._files()
         except errors.HetschedError as error:
@@ -162,7 +162,7 @@ class Saves:
             self._on_written(iteration, 0, error)
             return
         self.is_writing = True
-        self._context.disk.submit(
+        self._engine.disk.submit(
             entering(f"writing {path}", lambda: files.write(path, iteration, residual, slots)),
             functools.partial(self._on_written, iteration),
             release=functools.partial(self._on_thread_end, self._arrays.retain()),
@@ -197,7 +197,7 @@ class Saves:
 
     @property
     def _deadline(self) -> float:
-        return self._context.checks.deadline + self._arrays.nbytes / MIN_RATE
+        return self._engine.checks.deadline + self._arrays.nbytes / MIN_RATE
 
     def _files(self) -> StateFiles:
         """Return what reads and writes the state. Raises CantCreate."""
