@@ -115,7 +115,7 @@ class Engine:
                 with contextlib.suppress(Exception):  # it fails when its turn comes
                     await self.scheduler.check_again(earlier)
             checked = await admission.check(job.spec)
-            admission.check_conflicts(job.spec, checked)
+            admission.uses.check_checkpoint(job, checked.checkpoint)
             self.scheduler.note_checked(job, checked)
             await self.durability.accept(job)
         except asyncio.CancelledError:

@@ -350,8 +350,7 @@ class Scheduler:
         """Note what a job uses; it can start at once if it has no files to open."""
         job.checked = checked
         job.opened = None if checked.in_files else checked
-        self._small.order.add(job)
-        self._admission.pending.add(job.number, checked)
+        self._admission.uses.add(job)
 
     def _output_token(self, job: JobRecord) -> str:
         """Return what determines the hidden names of a job's unfinished output files.
@@ -490,9 +489,8 @@ class Scheduler:
     def release(self, job: JobRecord) -> None:
         """Release what a job uses."""
         self._small.plans.pop(job.number, None)
-        self._small.order.remove(job)
         if job.checked is not None:
-            self._admission.pending.remove(job.number, job.checked)
+            self._admission.uses.remove(job)
         job.release_segments()
 
     def _keep(self, state: Done | Failed, snapshot: JobSnapshot | None) -> None:

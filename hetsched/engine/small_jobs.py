@@ -8,7 +8,6 @@ time, whose chunks alternate with the main job's; stealing spreads the delay ove
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,7 +19,6 @@ from hetsched.device import DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.job_plan import find_candidates
 from hetsched.engine.planning.planning_state import PlanningState
-from hetsched.job import ArenaOut, ArenaRef
 from hetsched.jobs.table import JobRecord
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.records import Candidate, JobPlan
@@ -53,7 +51,6 @@ class SmallJobs:
         self._known: BoundedCache[tuple[bytes, str], JobPlan | None] = BoundedCache(
             max_entries=MAX_PLANS
         )
-        self.order = ArrayOrder()
         # Number of a small job that runs or is being opened -> its plan, on one core
         self.plans: dict[int, JobPlan] = {}
 
@@ -68,7 +65,9 @@ class SmallJobs:
             return None
         if checked.in_threads:  # while that of the main job runs in processes
             return None
-        if outlook.remaining_seconds < MIN_REMAINING_SECONDS or not self.order.may_overtake(job):
+        if outlook.remaining_seconds < MIN_REMAINING_SECONDS:
+            return None
+        if not self._engine.admission.uses.may_overtake(job):
             return None
         cores = self._free_cores().intersection(checked.devices)
         if not cores:
@@ -131,52 +130,3 @@ def _fastest(own: Candidate, equal: list[Candidate], load: int) -> Candidate:
     _, name, model = min(measured, key=lambda timed: timed[:2])
     runs = {name: own.run_counts.get(name, 0)}
     return dataclasses.replace(own, models={name: model}, run_counts=runs)
-
-
-Use = tuple[int | str, bool]
-"""A segment of the arena, or the path of a file, links resolved; and whether a job writes it."""
-
-
-class ArrayOrder:
-    """Which jobs may overtake others: those whose arrays and files no other job changes. Pure.
-
-    A client may submit a job that reads what an earlier one writes, without waiting for that: jobs
-    that share an array or a file which one of them writes run in the order of the queue.
-    O(arrays of a job) per call.
-    """
-
-    def __init__(self) -> None:
-        self._uses: dict[int, set[Use]] = {}
-        self._counts: Counter[Use] = Counter()
-
-    def add(self, job: JobRecord) -> None:
-        uses: set[Use] = set()
-        for ref in job.spec.inputs.values():
-            if isinstance(ref, ArenaRef):
-                uses.add((ref.segment, False))
-        for out in job.spec.outputs.values():
-            if isinstance(out, ArenaOut) and out.into is not None:
-                uses.add((out.into.segment, True))
-        for path in job.checked.input_paths:
-            uses.add((path, False))
-        for claim in job.checked.claims:
-            uses.add((claim.path, True))
-        self._uses[job.number] = uses
-        self._counts.update(uses)
-
-    def remove(self, job: JobRecord) -> None:
-        """Note that a job has ended, perhaps before it began."""
-        for use in self._uses.pop(job.number, ()):
-            self._counts[use] -= 1
-            if not self._counts[use]:
-                del self._counts[use]
-
-    def may_overtake(self, job: JobRecord) -> bool:
-        """Return whether no other unfinished job writes what it uses, or uses what it writes."""
-        own = self._uses[job.number]
-        for place, writes in own:
-            if self._counts[place, True] > ((place, True) in own):
-                return False
-            if writes and self._counts[place, False] > ((place, False) in own):
-                return False
-        return True

@@ -25,6 +25,7 @@ from hetsched import __version__, errors
 from hetsched.bounded_cache import BoundedCache
 from hetsched.device import DeviceInfo
 from hetsched.device_kinds import group_names, kind_of_group
+from hetsched.engine.admission.job_uses import JobUses
 from hetsched.engine.admission.resolved_job import (
     Declaration,
     ResolvedJob,
@@ -51,9 +52,6 @@ from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import StoredArray
 from hetsched.units import closest_name, counted, format_bytes, quoted
 from hetsched.workload import ArraySpec, BaseWorkload, Iterative, SparseMatrix
-
-Promise = tuple[int, output_files.OutputClaim]
-"""A job, and a file that it will write."""
 
 PROMISED_KEY = -1 << 31
 """The key of a file that doesn't exist yet: no descriptor has it."""
@@ -87,33 +85,6 @@ class MachineLimits:
     arena_limit: int  # Bytes of all shared memory
 
 
-class PendingOutputs:
-    """Output files and checkpoints of unfinished jobs, by path with its links resolved."""
-
-    def __init__(self) -> None:
-        self._claims: dict[str, dict[int, output_files.OutputClaim]] = {}
-        self.checkpoints: dict[int, str] = {}  # Job -> where it writes them
-
-    def add(self, number: int, job: ResolvedJob) -> None:
-        if job.checkpoint:
-            self.checkpoints[number] = job.checkpoint
-        for claim in job.claims:
-            self._claims.setdefault(claim.path, {})[number] = claim
-
-    def remove(self, number: int, job: ResolvedJob) -> None:
-        """Forget a job that has ended."""
-        self.checkpoints.pop(number, None)
-        for claim in job.claims:
-            self._claims[claim.path].pop(number, None)
-            if not self._claims[claim.path]:
-                del self._claims[claim.path]
-
-    def promise(self, path: str) -> Promise | None:
-        """Return the last job that will write `path`, and what. From any thread."""
-        claims = list(self._claims.get(path, {}).items())
-        return claims[-1] if claims else None
-
-
 class Admission:
     """Checks and opens the jobs of one engine. On the loop's thread only."""
 
@@ -123,7 +94,7 @@ class Admission:
         self._declarations: BoundedCache[bytes, Declaration] = BoundedCache(
             max_bytes=MAX_DECLARATION_BYTES
         )
-        self.pending = PendingOutputs()  # Of all unfinished jobs, by the scheduler
+        self.uses = JobUses()  # Of all unfinished jobs, by the scheduler
 
     async def check(self, spec: JobSpec, *, is_readmitted: bool = False) -> ResolvedJob:
         """Check a job; its files are closed. `is_readmitted`: an earlier daemon has accepted it.
@@ -136,7 +107,7 @@ class Admission:
         if known is not None:  # its inputs are in the arena: nothing is opened
             return bind(spec, known, InputOpener(Step()).open(known.workload, spec), machine)
         job = await self._pool.call(
-            lambda step: check(spec, machine, self.pending, step, is_readmitted),
+            lambda step: check(spec, machine, self.uses, step, is_readmitted),
             discard=ResolvedJob.close,
         )
         if key is not None and job.declaration is not None:
@@ -155,17 +126,6 @@ class Admission:
             discard=ResolvedJob.close,
             deadline=self._pool.deadline + _file_seconds(checked),
         )
-
-    def check_conflicts(self, spec: JobSpec, checked: ResolvedJob) -> None:
-        """Raise UsageError if another job writes the same checkpoint, unless it runs before."""
-        written = self.pending.checkpoints.items()
-        others = {job for job, path in written if path == checked.checkpoint}
-        others -= {dependency.job for dependency in spec.after}
-        if others:
-            raise errors.UsageError(
-                f"{spec.checkpoint}: job {min(others)} writes its checkpoints there; give another"
-                " name, or run this job after that one"
-            )
 
 
 def _declaration_key(spec: JobSpec) -> bytes:
@@ -190,12 +150,12 @@ def _file_seconds(job: ResolvedJob) -> float:
 def check(
     spec: JobSpec,
     machine: MachineLimits,
-    pending: PendingOutputs,
+    uses: JobUses,
     step: Step,
     is_readmitted: bool = False,
 ) -> ResolvedJob:
     """Check everything about `spec` that can be known before it runs."""
-    opener = InputOpener(step, pending=pending)
+    opener = InputOpener(step, uses=uses)
     job = resolve(spec, machine, opener)
     try:
         step.enter("checking the output folder")
@@ -254,7 +214,7 @@ def resolve(
 class InputOpener:
     """Opens the inputs of one job. `close` it unless the job takes over `files`.
 
-    `pending`: an input may be what the jobs will write that this one runs after.
+    `uses`: an input may be what the jobs will write that this one runs after.
     `max_read`: bytes that files other than .npy may hold, which are read whole; None: only their
     headers are read, so the number of entries of a sparse matrix is an estimate.
     """
@@ -263,11 +223,11 @@ class InputOpener:
         self,
         step: Step,
         *,
-        pending: PendingOutputs | None = None,
+        uses: JobUses | None = None,
         max_read: int | None = None,
     ) -> None:
         self.step = step
-        self._pending = pending
+        self._uses = uses
         self._max_read = max_read
         self.files: set[int] = set()
         self.nbytes = 0
@@ -315,7 +275,7 @@ class InputOpener:
         """
         self.step.enter(f"opening {path}")
         self.paths.append(os.path.realpath(split_path(path).file))
-        promise = None if self._pending is None else self._pending.promise(self.paths[-1])
+        promise = None if self._uses is None else self._uses.promise(self.paths[-1])
         job, claim = promise or (None, None)
         if claim is not None and job in after and matrix is None:
             promised = StoredArray(
