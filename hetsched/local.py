@@ -12,7 +12,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,7 +27,7 @@ from hetsched.explain import Explanation
 from hetsched.job import ArenaRef, JobSpec, checked
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.followers import Follower, Followers
-from hetsched.jobs.table import JobRecord, JobTable, Limits, Submitter
+from hetsched.jobs.table import JobRecord, JobTable, Limits
 from hetsched.machine_limits import machine_memory, resolve_size
 from hetsched.store.journal_records import NumberBlocks
 from hetsched.transport.arena import Arena, Segment
@@ -227,7 +226,17 @@ class Local(JobSubmitter):
 
     def _enter(self, spec: JobSpec, job: Job, accepted: Future[Job]) -> None:
         record = JobRecord(self._table.numbers.take(), spec, submitted_at=time.time())
-        record.submitters.append(_WaitingCaller(job, accepted, self._followers))
+
+        def on_answer(record: JobRecord, error: errors.ErrorRecord | None) -> None:
+            if error is not None:
+                accepted.set_exception(errors.from_record(error))
+                return
+            job.accepted(record.number, "")
+            follower = Follower(0, lambda answer, droppable: job.advance(answer.state))
+            self._followers.follow(record, follower)
+            accepted.set_result(job)
+
+        record.submitters.append(on_answer)
         self._table.add(record)
         self._engine.admit(record)
 
@@ -277,24 +286,6 @@ def _run(work: Callable[[Future[T]], None], answer: Future[T]) -> None:
         if answer.done():
             raise
         answer.set_exception(error)
-
-
-@dataclass(frozen=True)
-class _WaitingCaller(Submitter):
-    """The thread that waits in `submit` until its job is accepted."""
-
-    job: Job
-    accepted: Future[Job]
-    followers: Followers
-
-    def on_accepted(self, job: JobRecord) -> None:
-        self.job.accepted(job.number, "")
-        follower = Follower(0, lambda answer, droppable: self.job.advance(answer.state))
-        self.followers.follow(job, follower)
-        self.accepted.set_result(self.job)
-
-    def on_refused(self, error: errors.ErrorRecord) -> None:
-        self.accepted.set_exception(errors.from_record(error))
 
 
 class _Loan:

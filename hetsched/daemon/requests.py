@@ -33,7 +33,7 @@ from hetsched.job import (
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.followers import Follower, Watcher
 from hetsched.jobs.recovery import restored
-from hetsched.jobs.table import JobRecord, Submitter
+from hetsched.jobs.table import JobRecord
 from hetsched.store import journal_records
 from hetsched.store.journal import Journal
 from hetsched.transport import messages as say
@@ -166,7 +166,7 @@ class Requests:
 
     def _add_or_find(self, asker: Asker, request: say.Submit, known: JobRecord | None) -> None:
         """Add a job, or answer for the known one: its client sends the request again."""
-        submitter = WaitingClient(self, asker, request.follow)
+        submitter = functools.partial(self._answer_submit, asker, request.follow)
         if known is not None:
             self._check_same(asker, request.spec, known)
         if known is None or _is_lost(known):
@@ -175,9 +175,20 @@ class Requests:
             self._table.add(job)
             self._engine.admit(job)
         elif known.number in self._table.jobs:
-            submitter.on_accepted(known)
+            submitter(known, None)
         else:
             known.submitters.append(submitter)
+
+    def _answer_submit(
+        self, asker: Asker, follows: bool, job: JobRecord, error: errors.ErrorRecord | None
+    ) -> None:
+        if error is not None:
+            asker.reply(say.Refused(error))
+            return
+        durability = "durable" if job.is_durable else "volatile"
+        asker.reply(say.Accepted(job.number, durability))
+        if follows and asker.session.id in self.sessions:
+            self.tell_states(job, asker)
 
     def _record_of(self, asker: Asker, request: say.Submit) -> JobRecord:
         spec, session = request.spec, asker.session
@@ -439,24 +450,6 @@ class Requests:
 def _is_lost(job: JobRecord) -> bool:
     """Whether only its client, which has the arrays, can make a job's results again."""
     return isinstance(job.state, Done) and bool(job.state.lost) and not job.is_durable
-
-
-@dataclass(frozen=True)
-class WaitingClient(Submitter):
-    """A client that waits for the answer to its Submit."""
-
-    requests: Requests
-    asker: Asker
-    follows: bool  # It wants to hear of the job's states, too
-
-    def on_accepted(self, job: JobRecord) -> None:
-        durability = "durable" if job.is_durable else "volatile"
-        self.asker.reply(say.Accepted(job.number, durability))
-        if self.follows and self.asker.session.id in self.requests.sessions:
-            self.requests.tell_states(job, self.asker)
-
-    def on_refused(self, error: errors.ErrorRecord) -> None:
-        self.asker.reply(say.Refused(error))
 
 
 BY_TYPE: dict[type, Callable[[Requests, Asker, Any], None]] = {

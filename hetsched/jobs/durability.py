@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from hetsched import errors
 from hetsched.job import Ended, Failed, JobState, Queued, Running, caller_outputs
 from hetsched.jobs.followers import Followers
-from hetsched.jobs.table import JobRecord, JobTable, KeptResults, Submitter
+from hetsched.jobs.table import JobRecord, JobTable, KeptResults
 from hetsched.store import journal_records
 from hetsched.store.output_files import PreparedOutput
 from hetsched.transport.arena import Arena
@@ -63,7 +63,7 @@ class Durability:
             await self._write(_record(job))
         job.reported_at = time.monotonic()
         self.table.jobs[job.number] = job
-        _tell_submitters(job, lambda each: each.on_accepted(job))
+        _tell_submitters(job, None)
 
     def refuse(self, job: JobRecord, error: errors.ErrorRecord) -> None:
         """Note that a new job was refused."""
@@ -71,7 +71,7 @@ class Durability:
             self.table.numbers.give_back(job.number)
         self.on_refused(error.code)
         self.table.forget(job)
-        _tell_submitters(job, lambda each: each.on_refused(error))
+        _tell_submitters(job, error)
 
     # ---- states
 
@@ -190,11 +190,11 @@ class Durability:
         self.on_ended(job, state)
 
 
-def _tell_submitters(job: JobRecord, tell: Callable[[Submitter], None]) -> None:
+def _tell_submitters(job: JobRecord, error: errors.ErrorRecord | None) -> None:
     submitters, job.submitters = job.submitters, []
     for submitter in submitters:
         try:
-            tell(submitter)
+            submitter(job, error)
         except Exception:
             log.exception("job %d: unexpected error in a callback", job.number)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -44,18 +43,8 @@ others can still submit something."""
 
 Owner = tuple[int, int]
 """Who submitted a job, for quotas: a user, and the session of processes (setsid) it came from."""
-
-
-class Submitter(ABC):
-    """Who has submitted a job, and is told once what has become of that."""
-
-    @abstractmethod
-    def on_accepted(self, job: JobRecord) -> None:
-        """Hear that a job was accepted; a durable one is on disk."""
-
-    @abstractmethod
-    def on_refused(self, error: errors.ErrorRecord) -> None:
-        """Hear why a job was refused."""
+Submitter = Callable[["JobRecord", errors.ErrorRecord | None], None]
+"""submitter(job, error): a job was accepted, and is on disk if it is durable; or refused."""
 
 
 @dataclass(eq=False, slots=True)
