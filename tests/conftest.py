@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,10 @@ for profile, examples in (("test", 25), ("stress", 1000)):
         profile, derandomize=True, database=None, deadline=None, max_examples=examples
     )
 settings.load_profile(os.environ.get("HETSCHED_TEST_PROFILE", "test"))
+
+# Without bytecode, hundreds of processes would compile all that they import, and pytest all tests.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Ignored by the processes that we start, too, if we run in the background or under nohup.
 for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):

@@ -26,8 +26,6 @@ import hetsched
 
 HETSCHED = str(Path(sys.executable).parent / "hetsched")
 PLUG_INS = str(Path(__file__).parent)
-BYTECODE = Path(__file__).parents[1] / ".pytest_cache" / "bytecode"
-"""Kept between runs: otherwise every command would compile what it imports, as `make` asks."""
 PATIENCE = 60.0
 """Seconds for anything that happens soon: a machine under load is slow."""
 
@@ -73,8 +71,6 @@ class Place:
             "HETSCHED_CONFIG": str(self.config),
             "XDG_CACHE_HOME": str(folder / "cache"),
             "PYTHONPATH": PLUG_INS,
-            "PYTHONPYCACHEPREFIX": str(BYTECODE),
-            "PYTHONDONTWRITEBYTECODE": "",
             "COLUMNS": "200",
         }
 
