@@ -1,6 +1,8 @@
 """An `IterationBalance` told the times of iterations."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from iteration_times import timed
 
 from hetsched.errors import UsageError
@@ -188,15 +190,26 @@ def test_devices_that_were_slow_with_all_rows_do_not_get_more_than_there_are() -
     assert balance.rows == (0, 0, 3)
 
 
-def test_a_late_report_finds_devices_restored_that_have_no_times_yet() -> None:
-    balance = IterationBalance(400, 4)
-    for device in (0, 1):
-        balance.lose(device)
-    rows = balance.rows
-    for device in (0, 1):
-        balance.restore(device)
-    times = [None, None, IterationSeconds(compute=1e-4), IterationSeconds(compute=9.0)]
-
-    balance.tell([TimedIteration(1, rows, times)])
-    assert sum(balance.rows) == 400
-    assert min(balance.rows[:2]) > 0
+@pytest.mark.parametrize("method", BALANCE_METHODS)
+@given(
+    known=st.lists(st.none() | st.sampled_from((1e-6, 1e-4, 1e-2)), min_size=2, max_size=4),
+    steps=st.lists(st.tuples(st.integers(0, 7), st.sampled_from((1e-6, 1e-4, 1.0)))),
+)
+def test_all_rows_are_on_present_devices_whichever_leave_return_or_slow_down(
+    method: str, known: list[float | None], steps: list[tuple[int, float]]
+) -> None:
+    models = [None if pace is None else Constant(1 / pace) for pace in known]
+    balance, present = (
+        IterationBalance(400, len(known), method, models=models),
+        {*range(len(known))},
+    )
+    for number, (device, pace) in enumerate(steps, start=1):
+        if device < len(known) and present != {device}:
+            (balance.lose if device in present else balance.restore)(device)
+            present ^= {device}
+        times = [
+            IterationSeconds(compute=rows * (pace if i == device % len(known) else 1e-4))
+            for i, rows in enumerate(balance.rows)
+        ]
+        balance.tell([TimedIteration(number, balance.rows, times)])
+        assert sum(rows for i, rows in enumerate(balance.rows) if i in present) == 400
