@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 import traceback
 from types import ModuleType
@@ -19,6 +20,7 @@ from benchmarks import (
     solvers,
     warm_job,
 )
+from benchmarks.serving import places
 
 MODULES = {
     module.__name__.rpartition(".")[2]: module
@@ -42,12 +44,13 @@ def main() -> int:
     if unknown := set(given.names) - set(MODULES):
         parser.error(f"unknown: {', '.join(unknown)}; choose from: {', '.join(MODULES)}")
     failed = []
-    for name in given.names or MODULES:
-        try:
-            run(MODULES[name], name, given)
-        except Exception:  # the other benchmarks go on
-            traceback.print_exc()
-            failed.append(name)
+    with tempfile.TemporaryDirectory(prefix="hs-") as folder, places(folder):
+        for name in given.names or MODULES:
+            try:
+                run(MODULES[name], name, given)
+            except Exception:  # the other benchmarks go on
+                traceback.print_exc()
+                failed.append(name)
     if failed:
         print(f"failed: {', '.join(failed)}")
     return 1 if failed else 0

@@ -26,6 +26,7 @@ from distributed import Client, LocalCluster
 
 import hetsched
 from benchmarks.functions import busy_core
+from benchmarks.serving import places
 
 CHUNKS = (2, 4, 8, 16, 32, 64)
 """Of the whole load; Dask keeps the fastest number."""
@@ -175,4 +176,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with tempfile.TemporaryDirectory(prefix="hs-") as state, places(state):
+        main()

@@ -1,4 +1,7 @@
-"""Property tests draw the same examples every time, wherever they run; signals have effect."""
+"""Property tests draw the same examples every time, wherever they run; signals have effect.
+
+Nothing of the user's is read or written, neither here nor by the processes that tests start.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import gc
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +26,14 @@ settings.load_profile(os.environ.get("HETSCHED_TEST_PROFILE", "test"))
 # Without bytecode, hundreds of processes would compile all that they import, and pytest all tests.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+_folder = tempfile.TemporaryDirectory(prefix="hetsched-tests-", ignore_cleanup_errors=True)
+for name in ("HETSCHED_CONFIG", "HETSCHED_RUNTIME_DIR", "HETSCHED_STATE_DIR"):
+    os.environ.pop(name, None)
+for name in ("XDG_CONFIG_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
+    os.environ[name] = _folder.name
+# Kept between runs: what is compiled takes minutes.
+os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parents[1] / ".pytest_cache")
 
 # Ignored by the processes that we start, too, if we run in the background or under nohup.
 for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
