@@ -37,8 +37,10 @@ HANDSHAKE = 10.0
 MAX_HELLO = 1 << 16
 """Bytes of a first message: whoever sends it isn't known yet."""
 MAX_HEADER = 64 << 20
-MAX_READ = 4 << 20
-"""Bytes read at most before what waits to be written gets its turn."""
+MAX_TURN = 4 << 20
+"""Bytes read, or written, before the other direction gets its turn."""
+SMALL = 1 << 16
+"""Bytes that are written in one piece, and read: a short message wakes its receiver once."""
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
@@ -220,13 +222,26 @@ class Receiver(Protocol):
 
 
 class Channel:
-    """Serves `connection` from a thread between `start` and `close`, or its end."""
+    """Serves `connection` from a thread between `start` and `close`, or its end.
+
+    One end `answers`: it gives signs of life when the other's come, and wakes once for both.
+    """
 
     def __init__(
-        self, connection: socket.socket, receiver: Receiver, patience: float = PATIENCE
+        self,
+        connection: socket.socket,
+        receiver: Receiver,
+        patience: float = PATIENCE,
+        *,
+        answers: bool = False,
     ) -> None:
         self._socket, self._receiver, self._patience = connection, receiver, patience
         self._socket.setblocking(False)
+        self._beat = patience / BEATS * (1.25 if answers else 1.0)
+        self._incoming = self._messages()
+        self._into = next(self._incoming)
+        """What is to be filled next."""
+        self._small = memoryview(bytearray(SMALL))
         self._out: deque[memoryview] = deque()
         self._lock = threading.Lock()
         self._is_closing = False
@@ -244,9 +259,12 @@ class Channel:
     def send(self, message: Any, buffers: Sequence[memoryview] = ()) -> None:
         """Queue a message and bytes; `buffers` must not change until the other end answers."""
         header = _encode(message)
+        pieces = [memoryview(len(header).to_bytes(4, "big") + header)]
+        pieces += [buffer for buffer in buffers if buffer.nbytes]
+        if sum(piece.nbytes for piece in pieces) <= SMALL:
+            pieces = [memoryview(b"".join(pieces))]
         with self._lock:
-            self._out.append(memoryview(len(header).to_bytes(4, "big") + header))
-            self._out.extend(buffer for buffer in buffers if buffer.nbytes)
+            self._out.extend(pieces)
         self._wake()
 
     def close(self) -> None:
@@ -293,62 +311,77 @@ class Channel:
     def _serve(self) -> None:
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)
-        incoming = self._messages()
-        into = next(incoming)
         heard = said = time.monotonic()
-        beat = self._patience / BEATS
         while True:
             now = time.monotonic()
-            # Often it wakes for the other end's beat: one wake for both, not two.
-            if now - said >= beat / 2 and not self._out:
+            if now - said >= self._beat / 2 and not self._out:
                 self.send(Beat())
             wrote = self._write()
             if wrote:
                 said = now
-            if self._is_closing and not wrote:
+            if self._is_closing and wrote < MAX_TURN:
                 return
-            read = 0
-            while read < MAX_READ and (count := self._read(into)):
-                read += count
-                into = into[count:]
-                while not into.nbytes:
-                    into = next(incoming)
-            if read:
-                heard = now
+            poll.register(self._socket, select.POLLIN | (select.POLLOUT if self._out else 0))
+            due = heard + self._patience
+            if not self._out:  # else what waits there comes before a beat
+                due = min(due, said + self._beat)
+            ready = {fd for fd, _ in poll.poll(max(due - now, 0.0) * 1000)}
+            if self._woken.fileno() in ready:
+                self._woken.recv(4096)
+            if self._socket.fileno() in ready and self._read():
+                heard = time.monotonic()
             elif now - heard >= self._patience:
                 raise EOFError(f"no sign of life for {self._patience:g} s")
-            elif not wrote:
-                poll.register(self._socket, select.POLLIN | (select.POLLOUT if self._out else 0))
-                due = heard + self._patience
-                if not self._out:  # else what waits there comes before a beat
-                    due = min(due, said + beat)
-                poll.poll(max(due - now, 0.0) * 1000)
-                with contextlib.suppress(BlockingIOError):
-                    self._woken.recv(4096)
 
-    def _read(self, into: memoryview) -> int:
-        try:
-            count = self._socket.recv_into(into[:MAX_READ])
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            return 0
-        if not count:
-            raise EOFError("the other end has closed the connection")
-        return count
+    def _read(self) -> int:
+        """Read what has come, or about `MAX_TURN`; return its number of bytes."""
+        read = 0
+        while True:
+            is_large = self._into.nbytes >= SMALL
+            try:
+                target = self._into[:MAX_TURN] if is_large else self._small
+                count = self._socket.recv_into(target)
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                return read
+            if not count:
+                raise EOFError("the other end has closed the connection")
+            read += count
+            if is_large:
+                self._advance(count)
+            else:
+                self._copy(self._small[:count])
+            is_all = read >= MAX_TURN or (not is_large and count < SMALL)
+            # What TLS has decrypted no poll reports.
+            if is_all and not (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()):
+                return read
+
+    def _copy(self, data: memoryview) -> None:
+        while data.nbytes:
+            count = min(data.nbytes, self._into.nbytes)
+            self._into[:count] = data[:count]
+            self._advance(count)
+            data = data[count:]
+
+    def _advance(self, count: int) -> None:
+        self._into = self._into[count:]
+        while not self._into.nbytes:
+            self._into = next(self._incoming)
 
     def _write(self) -> int:
-        """Write what can be written at once; return its number of bytes."""
-        if not self._out:
-            return 0
-        head = self._out[0]
-        try:
-            count = self._socket.send(head[:MAX_READ])
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            return 0
-        if count == head.nbytes:
-            self._out.popleft()
-        else:
-            self._out[0] = head[count:]
-        return count
+        """Write what can be written at once, or about `MAX_TURN`; return its number of bytes."""
+        wrote = 0
+        while self._out and wrote < MAX_TURN:
+            head = self._out[0]
+            try:
+                count = self._socket.send(head[:MAX_TURN])
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                break
+            wrote += count
+            if count == head.nbytes:
+                self._out.popleft()
+            else:
+                self._out[0] = head[count:]
+        return wrote
 
     def _messages(self) -> Iterator[memoryview]:
         """Yield what is to be filled next, message by message."""
@@ -366,7 +399,6 @@ class Channel:
             if not isinstance(message, Beat):
                 yield from self._receiver.buffers(message)
                 self._receiver.take(message)
-            yield memoryview(b"")  # nothing to fill: the next message
 
 
 def send_now(connection: socket.socket, message: Any) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
+import dask.config
 from distributed import Client
 from distributed.comm.core import FatalCommClosedError
 from distributed.security import Security
@@ -26,7 +27,7 @@ import hetsched
 from hetsched import errors
 from hetsched.hosts.channel import PATIENCE
 from hetsched.hosts.tcp import Link, TcpHosts
-from hetsched.hosts.worker import START, place
+from hetsched.hosts.worker import place
 from hetsched.units import quoted
 
 LOOK = 1.0
@@ -39,6 +40,11 @@ CLOSE = 5.0
 
 class _DaskClient(Client):
     """One that closes at once if it can't connect: its `__del__` may block any thread."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        # It would ask every two seconds what workers do, and keep it for nobody.
+        with dask.config.set({"distributed.client.scheduler-info-interval": "1 day"}):
+            super().__init__(*arguments, **options)
 
     def start(self, **options: Any) -> Any:
         try:
@@ -68,7 +74,7 @@ class DaskHosts(TcpHosts):
         *,
         security: Security | None = None,
         insecure: bool = False,
-        timeout: float = START,
+        timeout: float = 30.0,
         patience: float = PATIENCE,
         settings: dict[str, Any] | None = None,
     ) -> None:

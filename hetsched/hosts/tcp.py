@@ -78,7 +78,7 @@ class Link:
         self.answer: Any = None
         """The last one, to a question of `TcpHosts.ask`."""
         self._arriving: dict[str, np.ndarray | Layout] = {}
-        self.channel = Channel(connection, self, hosts.patience)
+        self.channel = Channel(connection, self, hosts.patience, answers=True)
 
     def buffers(self, message: Any) -> Sequence[memoryview]:
         # Results go to their place once they are whole: the job may end meanwhile, or the host.

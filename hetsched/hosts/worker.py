@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-START = 30.0
-"""Seconds for a host's process to start, and for the scheduler to answer."""
+START = 120.0
+"""Seconds for a host's process to start: it imports much, on many hosts from one file server."""
 
 
 class Settings(msgspec.Struct, frozen=True):
