@@ -58,7 +58,8 @@ def recover(
     publish_errors = {
         job.number: finished.get(job.number, errors.to_record(late)) for job in publishing
     }
-    saved = _find_saved_work(contents.open_jobs, contents.token, seconds)
+    saved_work = functools.partial(_saved_work, token=contents.token)
+    saved = _in_time(saved_work, contents.open_jobs, "saved work", seconds)
     ended, opened = [], []
     for journaled in contents.ended_jobs:
         job = restored(journaled)
@@ -180,22 +181,12 @@ def _finish(job: JournaledJob) -> errors.ErrorRecord | None:
     return None
 
 
-def _find_saved_work(
-    jobs: Iterable[JournaledJob], token: str, seconds: float
-) -> Mapping[int, SavedWork]:
-    """Return job number -> what it has left on disk; `token`: the journal's.
-
-    Only a whole checkpoint counts, written by this job and this user. One that is too large to be
-    read in time counts, too: it was synced before it got its name, and is read whole by its job.
-    """
-    saved = _in_time(functools.partial(_saved_work, token=token), jobs, "saved work", seconds)
-    found = {number: work for number, work in saved.items() if work is not None}
-    checkpoints = [job for job in jobs if job.number in found and job.spec.checkpoint]
-    whole = _in_time(_is_whole, checkpoints, "checkpoints", seconds)
-    return {number: work for number, work in found.items() if whole.get(number, True)}
-
-
 def _saved_work(job: JournaledJob, token: str) -> SavedWork | None:
+    """Return what a job has left on disk; `token`: the journal's.
+
+    A checkpoint counts if this job and this user have written it. It is whole, as it was synced
+    before it got its name.
+    """
     owner = job_token(token, job.number)
     if job.spec.checkpoint:
         return _checkpoint_of(job, owner)
@@ -218,23 +209,14 @@ def _checkpoint_of(job: JournaledJob, owner: str) -> SavedWork | None:
                 "job %d starts over: %s belongs to uid %d", job.number, path, status.st_uid
             )
             return None
-        if read_record(path).job != owner:
+        record = read_record(path)
+        if record.job != owner:
             return None
     except (OSError, errors.InputMissing):
         return None
     except errors.HetschedError as error:
         log.warning("job %d starts over: %s", job.number, error)
         return None
+    log.info("job %d continues after iteration %d", job.number, record.iteration)
     is_progress = job.started_at is not None and status.st_mtime >= job.started_at
     return SavedWork(path, is_progress)
-
-
-def _is_whole(job: JournaledJob) -> bool:
-    """Read all of a checkpoint, which may take long."""
-    try:
-        record = read_record(job.spec.checkpoint, reads_all=True)
-    except (OSError, errors.HetschedError) as error:
-        log.warning("job %d starts over: %s", job.number, error)
-        return False
-    log.info("job %d continues after iteration %d", job.number, record.iteration)
-    return True
