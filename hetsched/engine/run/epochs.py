@@ -9,7 +9,7 @@ import math
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 import msgspec
 
@@ -93,55 +93,8 @@ def _with_waits(times: Mapping[str, IterationSeconds]) -> dict[str, IterationSec
     }
 
 
-# ---- shares
-
-
 def bounds_of(rows: Sequence[int]) -> tuple[int, ...]:
     return (0, *accumulate(rows))
-
-
-def shares_of(
-    wanted: Mapping[str, int], devices: Sequence[str], load: int, granule: int
-) -> dict[str, int]:
-    """Return the rows of those of `devices` that can take part, in their order.
-
-    Each gets at least a granule; if there are too few of them, the devices that should have the
-    fewest rows get none. Shares are multiples of the granule, but for the last one. What is wanted
-    is returned unchanged if it fulfils that.
-
-    `wanted`: device -> rows that it should have; scaled if these aren't all rows. None of
-    `devices`: 0.
-    """
-    if _is_split(rows := {device: wanted.get(device, 0) for device in devices}, load, granule):
-        return rows
-    granules = -(-load // granule)
-    ranked = sorted(devices, key=lambda device: -wanted.get(device, 0))[:granules]
-    chosen = [device for device in devices if device in ranked]
-    total = sum(wanted.get(device, 0) for device in chosen)
-    weights = [wanted.get(device, 0) / total if total else 1 / len(chosen) for device in chosen]
-    parts = _apportioned(granules, weights)
-    bounds = [min(load, bound * granule) for bound in bounds_of(parts)]
-    return {
-        device: high - low for device, (low, high) in zip(chosen, pairwise(bounds), strict=True)
-    }
-
-
-def _is_split(rows: Mapping[str, int], load: int, granule: int) -> bool:
-    """Return whether these are all rows, at least one each, cut between granules."""
-    *cuts, end = bounds_of(tuple(rows.values()))
-    return end == load and all(rows.values()) and not any(cut % granule for cut in cuts)
-
-
-def _apportioned(granules: int, weights: Sequence[float]) -> list[int]:
-    """Divide `granules` by `weights`, at least 1 each; by largest remainders."""
-    exact = [weight * granules for weight in weights]
-    parts = [max(1, int(share)) for share in exact]
-    by_remainder = sorted(range(len(parts)), key=lambda i: parts[i] - exact[i])
-    for index in by_remainder[: max(0, granules - sum(parts))]:
-        parts[index] += 1
-    while sum(parts) > granules:
-        parts[parts.index(max(parts))] -= 1
-    return parts
 
 
 @dataclass
@@ -149,8 +102,6 @@ class IterationState:
     """The state of one iterative job."""
 
     devices: tuple[str, ...]  # All that the job may use; the index of each is its slot
-    load: int
-    granule: int
     max_iterations: int
     balance: iterations.IterationBalance | None = None
     finished: int = -1  # The last complete iteration; -1: the start isn't complete
@@ -267,30 +218,27 @@ class IterationState:
 
     def _shares(self, usable: Collection[str]) -> dict[str, int]:
         """Return device -> rows at the beginning of an epoch, in the order of slots."""
-        present = [device for device in self.devices if device in usable]
-        balance = self.balance
-        if balance is None:
-            return shares_of({}, present, self.load, self.granule)
-        come = sorted(set(present) - self._present)
+        balance, present = self.balance, set(usable)
+        assert balance is not None, "its first plan has one"
+        come = sorted(present - self._present)
         gone = sorted(self._present.difference(present))
         for device in come:
             balance.restore(self.devices.index(device))
         for device in gone:
             balance.lose(self.devices.index(device))
-        self._present = set(present)
-        shares = self.wanted_shares(present)
+        self._present = present
+        shares = self.wanted_shares()
         changes = [f"without {', '.join(gone)}"] if gone else []
         changes += [f"with {', '.join(come)}"] if come else []
         kind: MoveKind = "lost" if gone else "joined" if come else "balance"
         self.announce(shares, " and ".join(changes), kind)
         return shares
 
-    def wanted_shares(self, devices: Sequence[str]) -> dict[str, int]:
-        """Return the balance's shares of those of `devices` that shall have rows."""
-        assert self.balance is not None
-        wanted = dict(zip(self.devices, self.balance.rows, strict=True))
-        chosen = [device for device in devices if wanted[device]]
-        return shares_of(wanted, chosen or devices, self.load, self.granule)
+    def wanted_shares(self) -> dict[str, int]:
+        """Return the shares of the devices that shall have rows, in the order of slots."""
+        assert self.balance is not None, "its first plan has one"
+        wanted = zip(self.devices, self.balance.rows, strict=True)
+        return {device: rows for device, rows in wanted if rows}
 
     def continue_after(self, iteration: int, residual: float | None) -> None:
         """Record that the job's arrays are as after `iteration`, from a checkpoint."""

@@ -208,12 +208,10 @@ class Iterations:
             state.proposed = None
         remaining = None if job.must_converge else job.max_iterations - reported[-1].iteration
         state.tell_balance(reported, remaining)
-        if state.is_warming_up or state.proposed is not None or state.balance is None:
+        if state.is_warming_up or state.proposed is not None:
             return
-        attempt, devices = self._attempt, state.devices_of(epoch)
-        able = attempt.prepared & attempt.live | {*devices}  # Some may wait outside of the epoch
-        wanted = state.wanted_shares([device for device in state.devices if device in able])
-        if tuple(wanted) != devices:
+        wanted = state.wanted_shares()
+        if tuple(wanted) != state.devices_of(epoch):  # others get some in the next epoch
             self._control.pause()
         elif wanted != rows:
             state.announce(wanted)

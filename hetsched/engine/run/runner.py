@@ -78,9 +78,7 @@ class JobRunner:
         self.iterations: IterationState | None = None
         self.saves: Saves | None = None
         if job.iterative is not None:
-            self.iterations = IterationState(
-                self.job.devices, job.load, job.iterative.granule, job.iterative.max_iterations
-            )
+            self.iterations = IterationState(self.job.devices, job.iterative.max_iterations)
             self.saves = Saves(self, self.iterations)
         # Done once the job's files are closed: only then its next run may open them. None: none
         # was open, as in an iterative job whose only file is its checkpoint.
