@@ -9,16 +9,15 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import msgspec
 
-from hetsched import planner
 from hetsched.device import ChunkTimes, DeviceInfo, total_seconds
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.explain import DeviceExplanation, Explanation
 from hetsched.explain.recorder import with_used_devices
 from hetsched.explain.records import IterationHistory
+from hetsched.planner.explanation import ExplainedJob, explain_job
 from hetsched.planner.learning import DeviceRun
 from hetsched.planner.records import Assignment, JobPlan
 from hetsched.planner.totals import PlanCache
@@ -37,38 +36,27 @@ TimesByDevice = Mapping[str, Sequence[tuple[int, ChunkTimes]]]
 """Device -> (units, times) of each finished chunk."""
 
 
+def subject_of(
+    job: ResolvedJob, number: int | None = None, state: str = "planned", notes: Iterable[str] = ()
+) -> ExplainedJob:
+    """Return what is to be explained; without a number, a job that isn't run."""
+    params = msgspec.to_builtins(job.params)
+    return ExplainedJob(number, state, job.workload.name, job.load, params, (*job.notes, *notes))
+
+
 @dataclass(frozen=True)
 class JobSnapshot:
-    """A job at one moment, to be explained. `params` are converted to plain data on request."""
+    """A job at one moment, to be explained."""
 
-    number: int
-    workload: str
-    load: int
-    params: Any
+    subject: ExplainedJob
     plan: JobPlan
     times: TimesByDevice = field(repr=False)
-    state: str = "running"
-    notes: tuple[str, ...] = ()
-    error: str | None = None
     history: IterationHistory | None = None  # Of an iterative job
-
-    @classmethod
-    def of(
-        cls,
-        number: int,
-        job: ResolvedJob,
-        plan: JobPlan,
-        times: TimesByDevice,
-        notes: Iterable[str] = (),
-        history: IterationHistory | None = None,
-    ) -> JobSnapshot:
-        notes, name = (*job.notes, *notes), job.workload.name
-        return cls(number, name, job.load, job.params, plan, times, notes=notes, history=history)
 
     def nbytes(self, kept: JobPlan | None = None) -> int:
         """Return the estimated bytes of times, parameters, and the plan, unless it is `kept`."""
         records = sum(map(len, self.times.values()))
-        params = len(msgspec.json.encode(self.params))
+        params = len(msgspec.json.encode(self.subject.params))
         spans = 0 if self.history is None else self.history.nbytes
         plan = 0
         if self.plan is not kept:
@@ -85,48 +73,45 @@ class JobSnapshot:
         return functools.partial(replace(self, times=times)._explain, info, cache)
 
     def _explain(self, info: Callable[[str], DeviceInfo], cache: PlanCache) -> Explanation:
-        params = msgspec.to_builtins(self.params)
         if self.history is not None:
-            return self._explain_iterations(with_used_devices(self.history), params, info)
+            return explain_iterations(self.subject, self.plan, with_used_devices(self.history))
         assignments = {assignment.device: assignment for assignment in self.plan.assignments}
         runs = {
             device: DeviceRun(assignments[device], info(device), tuple(chunks))
             for device, chunks in self.times.items()
         }
-        subject = planner.ExplainedJob(
-            self.number, self.state, self.workload, self.load, params, self.notes, self.error
-        )
-        return planner.explain_job(subject, self.plan, runs, cache=cache)
+        return explain_job(self.subject, self.plan, runs, cache=cache)
 
-    def _explain_iterations(
-        self, history: IterationHistory, params: Any, info: Callable[[str], DeviceInfo]
-    ) -> Explanation:
-        variants = {a.device: a.variant for a in self.plan.assignments}
-        spans = history.spans
-        devices = tuple(
-            DeviceExplanation(
-                device=device,
-                kind=info(device).kind,
-                variant=variants[device],
-                planned=spans[0].rows[index] if spans else 0,
-                share=spans[-1].rows[index] if spans else 0,
-            )
-            for index, device in enumerate(history.devices)
-            if device in variants
+
+def explain_iterations(job: ExplainedJob, plan: JobPlan, history: IterationHistory) -> Explanation:
+    """Explain an iterative job; without iterations the rows with which it would begin."""
+    assignments = {each.device: each for each in plan.assignments}
+    spans = history.spans
+    devices = tuple(
+        DeviceExplanation(
+            device=device,
+            kind=assigned.candidate.info.kind if assigned.candidate is not None else "",
+            variant=assigned.variant,
+            planned=spans[0].rows[index] if spans else assigned.plan.share,
+            share=spans[-1].rows[index] if spans else 0,
+            predicted_seconds=None if spans else assigned.predicted_seconds,
         )
-        return Explanation(
-            job=self.number,
-            state=self.state,
-            workload=self.workload,
-            params=params,
-            load=self.load,
-            seconds=history.seconds or None,
-            reasons=self.plan.reasons,
-            devices=devices,
-            iterations=history,
-            notes=self.notes,
-            error=self.error,
-        )
+        for index, device in enumerate(history.devices)
+        if (assigned := assignments.get(device)) is not None
+    )
+    return Explanation(
+        job=job.job,
+        state=job.state,
+        workload=job.workload,
+        params=dict(job.params),
+        load=job.load,
+        seconds=history.seconds or None,
+        reasons=plan.reasons,
+        devices=devices,
+        iterations=history,
+        notes=job.notes,
+        error=job.error,
+    )
 
 
 # ---- what devices do at present
@@ -153,8 +138,8 @@ def _iterative_activity(job: JobSnapshot, history: IterationHistory) -> tuple[De
     return tuple(
         DeviceActivity(
             device=device,
-            job=job.number,
-            workload=job.workload,
+            job=job.subject.job or 0,
+            workload=job.subject.workload,
             variant=variants.get(device, ""),
             share=rows,
             done=rows,
@@ -181,8 +166,8 @@ def _device_activity(
     pace = assignment.pace
     return DeviceActivity(
         device=assignment.device,
-        job=job.number,
-        workload=job.workload,
+        job=job.subject.job or 0,
+        workload=job.subject.workload,
         variant=assignment.variant,
         share=assignment.plan.share,
         done=sum(units for units, _ in chunks),

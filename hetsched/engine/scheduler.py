@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from hetsched import errors
 from hetsched.bounded_cache import BoundedCache
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.explanations import MAX_KEPT_BYTES, MAX_KEPT_JOBS, JobSnapshot
+from hetsched.engine.explanations import MAX_KEPT_BYTES, MAX_KEPT_JOBS, JobSnapshot, subject_of
 from hetsched.engine.planning.job_planning import LearningTask
 from hetsched.engine.run import attempt
 from hetsched.engine.run.runner import JobRunner
@@ -249,7 +249,8 @@ class Scheduler:
             self._engine.disk.submit(remove)
         snapshot = None
         if job.checked is not None:
-            snapshot = JobSnapshot.of(job.number, job.checked, JobPlan((), None), {})
+            subject = subject_of(job.checked, job.number)
+            snapshot = JobSnapshot(subject, JobPlan((), None), {})
         self._conclude(job, unstarted(job, errors.to_record(error)), snapshot)
 
     def _watch_deadline(self) -> None:
@@ -497,8 +498,9 @@ class Scheduler:
         if snapshot is None:
             return
         error = state.error.message if isinstance(state, Failed) else None
-        kept = dataclasses.replace(snapshot, state=state.report.state, error=error)
-        self._kept.put(kept.number, kept, kept.nbytes(self._last_plan))
+        subject = dataclasses.replace(snapshot.subject, state=state.report.state, error=error)
+        kept = dataclasses.replace(snapshot, subject=subject)
+        self._kept.put(state.job, kept, kept.nbytes(self._last_plan))
         self._last_plan = kept.plan  # many jobs follow the same plan
 
 

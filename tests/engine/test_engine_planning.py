@@ -8,6 +8,7 @@ from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.explanations import JobSnapshot, job_activity
 from hetsched.engine.planning.planning_state import LEARNT_ONE_BY_ONE, SAMPLED, JobKind, Plans
 from hetsched.memory import MemoryDemand
+from hetsched.planner.explanation import ExplainedJob
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.totals import PlanCache
 from hetsched.plans import DevicePlan
@@ -75,7 +76,8 @@ def snapshot(
     assignment = Assignment(
         "gpu0", "v", DevicePlan(((40,),)), (), 40, 1, 0, 2, predicted, candidate=candidate
     )
-    return JobSnapshot(3, "fft", 40, None, JobPlan((assignment,), predicted, ()), {"gpu0": times})
+    job = ExplainedJob(3, "running", "fft", 40)
+    return JobSnapshot(job, JobPlan((assignment,), predicted, ()), {"gpu0": times})
 
 
 def chunk(start: float) -> tuple[int, ChunkTimes]:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from dataclasses import replace
-
-import msgspec
 
 from hetsched import paths
 from hetsched.config import Config, located
-from hetsched.device import DeviceInfo
 from hetsched.devices.probe import probe
 from hetsched.engine.admission.check import MachineLimits, resolve
-from hetsched.engine.admission.resolved_job import ResolvedJob, declared_demand, plug_in
+from hetsched.engine.admission.resolved_job import declared_demand, plug_in
+from hetsched.engine.explanations import explain_iterations, subject_of
 from hetsched.engine.planning.job_plan import first_plan, next_plan
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.errors import UsageError
-from hetsched.explain import DeviceExplanation, Explanation, IterationHistory
+from hetsched.explain import Explanation, IterationHistory
 from hetsched.job import JobSpec
 from hetsched.machine_limits import machine_memory, resolve_size
 from hetsched.memory import MemoryDemand
-from hetsched.planner.explanation import ExplainedJob, explain_job
+from hetsched.planner.explanation import explain_job
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.totals import PlanCache
 from hetsched.simulate.profile import ProfiledLoad, machine_for
@@ -51,20 +48,17 @@ def preview(spec: JobSpec, config: Config, source: str) -> Explanation:
         selected = [info for info in infos if info.name in job.devices]
         state = PlanningState(store, machine=lambda: infos)
         if job.iterative is not None:
-            return _first_split(job, spec, selected, state, limit)
+            plan = first_plan(job, spec, selected, state, limit).plan
+            devices = tuple(assignment.device for assignment in plan.assignments)
+            return explain_iterations(subject_of(job), plan, IterationHistory(devices=devices))
         plan = next_plan(job, selected, state, limit, unstarted)
-        return explain_job(_subject(job), plan, cache=state.plan_cache)
+        return explain_job(subject_of(job), plan, cache=state.plan_cache)
 
 
 def _memory_limit(spec: JobSpec, config: Config) -> int | None:
     if spec.memory_limit is not None or config.memory_limit is None:
         return spec.memory_limit
     return int(config.memory_limit)
-
-
-def _subject(job: ResolvedJob) -> ExplainedJob:
-    params = msgspec.to_builtins(job.params)
-    return ExplainedJob(None, "planned", job.workload.name, job.load, params, tuple(job.notes))
 
 
 def _on_profile(spec: JobSpec, config: Config, source: str) -> Explanation:
@@ -98,37 +92,4 @@ def _on_profile(spec: JobSpec, config: Config, source: str) -> Explanation:
         ]
         cache = PlanCache()
         plan = plan_job(job.load, candidates, cache=cache)
-        return explain_job(_subject(job), plan, cache=cache)
-
-
-def _first_split(
-    job: ResolvedJob,
-    spec: JobSpec,
-    infos: Sequence[DeviceInfo],
-    state: PlanningState,
-    memory_limit: int | None,
-) -> Explanation:
-    """Explain the rows with which an iterative job would begin."""
-    plan = first_plan(job, spec, infos, state, memory_limit).plan
-    kinds = {info.name: info.kind for info in infos}
-    devices = tuple(
-        DeviceExplanation(
-            device=assignment.device,
-            kind=kinds[assignment.device],
-            variant=assignment.variant,
-            planned=assignment.plan.share,
-            predicted_seconds=assignment.predicted_seconds,
-        )
-        for assignment in plan.assignments
-    )
-    return Explanation(
-        job=None,
-        state="planned",
-        workload=job.workload.name,
-        params=msgspec.to_builtins(job.params),
-        load=job.load,
-        reasons=plan.reasons,
-        devices=devices,
-        notes=tuple(job.notes),
-        iterations=IterationHistory(devices=tuple(device.device for device in devices)),
-    )
+        return explain_job(subject_of(job), plan, cache=cache)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hetsched import errors
 from hetsched.device import DeviceInfo
-from hetsched.engine.explanations import JobSnapshot
+from hetsched.engine.explanations import JobSnapshot, subject_of
 from hetsched.engine.failures import JobFailures
 from hetsched.engine.planning.job_planning import JobPlanning
 from hetsched.engine.run.arrays import JobArrays
@@ -170,7 +170,8 @@ class JobRunner:
         plan = self.latest.plan if self.latest else JobPlan((), None)
         times = self.latest.times if self.latest else {}
         history = self.iterations.history.history() if self.iterations else None
-        return JobSnapshot.of(self.number, self.job, plan, times, self.notes(), history)
+        subject = subject_of(self.job, self.number, "running", self.notes())
+        return JobSnapshot(subject, plan, times, history)
 
     # ---- from the attempt
 
