@@ -27,7 +27,7 @@ from hetsched.explain import Explanation
 from hetsched.job import ArenaRef, JobSpec, checked
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.followers import Follower, Followers
-from hetsched.jobs.table import JobRecord, JobTable, Limits
+from hetsched.jobs.table import JobRecord, JobTable
 from hetsched.machine_limits import machine_memory, resolve_size
 from hetsched.store.journal_records import NumberBlocks
 from hetsched.transport.arena import Arena, Segment
@@ -75,9 +75,7 @@ class Local(JobSubmitter):
         self._arena = Arena(limit)
         self._segments = _LocalSegments(self._arena, self._call, self._loop)
         # Every state is delivered, and views of results hold references of their own.
-        self._table = JobTable(
-            Limits(results_for=0.0, fetch_for=0.0), NumberBlocks(1, NUMBER_LIMIT - 1)
-        )
+        self._table = JobTable(chosen, NumberBlocks(1, NUMBER_LIMIT - 1))
         self._followers = Followers(self._loop, interval=0.0)
         durability = Durability(self._table, self._followers, self._arena, self._loop)
         try:

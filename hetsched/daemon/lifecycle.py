@@ -34,7 +34,7 @@ from hetsched.errors import ConfigError
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.followers import Followers
 from hetsched.jobs.recovery import recover
-from hetsched.jobs.table import JobTable, Limits, share_of
+from hetsched.jobs.table import JobTable
 from hetsched.machine_limits import machine_memory, raise_descriptor_limit, resolve_size
 from hetsched.store.journal import Journal
 from hetsched.store.journal_records import HistoryBounds
@@ -98,26 +98,9 @@ def serve(config: Config, source: str = "") -> None:
     log.info("stopped")
 
 
-def limits(config: Config, memory: int) -> tuple[int, Limits]:
-    """Return the limits of the arena and on jobs, for a machine with `memory` bytes."""
-    arena = config.arena
-    total = resolve_size(arena.limit, memory, "arena.limit")
-    results = resolve_size(arena.results, memory, "arena.results")
-    return total, Limits(
-        results=min(results, total),
-        results_for=arena.results_for,
-        warm_for=arena.warm_for,
-        ended_jobs=config.limits.ended_jobs,
-        unread=max(config.limits.unread, MAX_FRAME),
-        jobs_per_client=config.queue.per_client or share_of(config.queue.limit),
-        parameters=config.queue.parameters,
-        followed_jobs=config.queue.followers,
-    )
-
-
 def _run(config: Config, manager: ServiceManager) -> None:
     _tune_interpreter()
-    total, job_limits = limits(config, machine_memory())
+    total = resolve_size(config.arena.limit, machine_memory(), "arena.limit")
     passed = manager.listening_sockets(paths.endpoint_path(), paths.session_path())
     with contextlib.ExitStack() as stack:
         loop = Loop()
@@ -128,7 +111,7 @@ def _run(config: Config, manager: ServiceManager) -> None:
         journal = _open_journal(config, loop)
         contents = journal.load()
         stack.callback(journal.close, JOURNAL_SECONDS)
-        table, followers = JobTable(job_limits, journal.numbers), Followers(loop)
+        table, followers = JobTable(config, journal.numbers), Followers(loop)
         durability = Durability(table, followers, arena, loop, journal)
         engine = Engine(
             config,
@@ -144,7 +127,7 @@ def _run(config: Config, manager: ServiceManager) -> None:
         sessions = Sessions(paths.endpoint_path(), durability, engine, arena, loop)
         requests = Requests(sessions, durability, engine, arena, loop, journal)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        router = Router(requests, loop, context, job_limits.unread)
+        router = Router(requests, loop, context, max(config.limits.unread, MAX_FRAME))
         stack.callback(sessions.end_all)
         # Waits until the last replies are sent.
         stack.callback(guarded, context.term)

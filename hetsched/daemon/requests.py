@@ -273,7 +273,7 @@ class Requests:
 
     def follow(self, asker: Asker, request: say.Follow) -> None:
         job = self._table.job(request.job)
-        limit = self._table.limits.followed_jobs
+        limit = self._table.config.queue.followers
         if not job.has_ended and self._followers.follows[asker.session.id] >= limit:
             raise errors.TryAgain(
                 f"this client already follows {counted(limit, 'job')}, which is the limit"

@@ -297,10 +297,10 @@ class Sessions:
     def _map(self, session: ClientSession, segment: int) -> None:
         """Give the client a reference to a kept result."""
         if segment not in session.held and not self._durability.results.keeps(segment):
+            seconds = format_seconds(self._table.config.arena.results_for)
             raise errors.InputMissing(
-                "the result is no longer in the daemon's memory, which keeps it for"
-                f" {format_seconds(self._table.limits.results_for)}, or less when others need the"
-                " room; run the job again: hetsched retry"
+                f"the result is no longer in the daemon's memory, which keeps it for {seconds}, or"
+                " less when others need the room; run the job again: hetsched retry"
             )
         self._arena.retain(segment)
         self._grant(session, segment)
@@ -374,7 +374,7 @@ class Sessions:
             return
         if self._trim_timer is not None:
             self._trim_timer.cancel()
-        self._trim_timer = self._loop.call_later(self._table.limits.warm_for, self._trim)
+        self._trim_timer = self._loop.call_later(self._table.config.arena.warm_for, self._trim)
 
     def _trim(self) -> None:
         if self._sessions or self._table.unfinished:

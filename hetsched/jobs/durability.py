@@ -17,6 +17,7 @@ from hetsched import errors
 from hetsched.job import Ended, Failed, JobState, Queued, Running, caller_outputs
 from hetsched.jobs.followers import Followers
 from hetsched.jobs.table import JobRecord, JobTable, KeptResults
+from hetsched.machine_limits import machine_memory, resolve_size
 from hetsched.store import journal_records
 from hetsched.store.output_files import PreparedOutput
 from hetsched.transport.arena import Arena
@@ -27,11 +28,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+FETCH_SECONDS = 5.0
+"""How long results are kept for clients that follow the job, though others need the memory."""
+
 
 class Durability:
     """The steps of a job that others hear of. On the loop's thread only.
 
-    Without a journal nothing outlives this process.
+    Without a journal nothing outlives this process, and no result its job.
     """
 
     def __init__(
@@ -43,7 +47,8 @@ class Durability:
         journal: Journal | None = None,
     ) -> None:
         self.table, self.followers = table, followers
-        self.results = KeptResults(arena, loop, table.limits.results)
+        results = resolve_size(table.config.arena.results, machine_memory(), "arena.results")
+        self.results = KeptResults(arena, loop, min(results, arena.limit))
         self._arena, self._journal = arena, journal
         self.on_ended: Callable[[JobRecord, Ended], None] = lambda job, state: None
         self.on_refused: Callable[[int], None] = lambda code: None  # With the exit code
@@ -170,12 +175,13 @@ class Durability:
 
     def _end(self, job: JobRecord, state: Ended) -> None:
         """Report the end of a job, and keep its results for a while."""
-        now, limits = time.monotonic(), self.table.limits
+        now = time.monotonic()
         job.state, job.ending, job.ended_at = state, None, time.time()
         job.checked = job.opened = None
         job.awaited_by = {follower.client for follower in job.followers}
-        job.fetch_deadline = now + limits.fetch_for if job.awaited_by else 0.0
-        job.keep_until = now + limits.results_for
+        if self._journal is not None:  # else the caller takes the results in `followers.end`
+            job.fetch_deadline = now + FETCH_SECONDS if job.awaited_by else 0.0
+            job.keep_until = now + self.table.config.arena.results_for
         self.followers.end(job)
         if job.prepared and isinstance(state, Failed):
             self.discard(job.prepared)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from hetsched import errors
+from hetsched.config import Config
 from hetsched.job import (
     Condition,
     Ended,
@@ -160,21 +161,6 @@ def report_without_run(job: JobRecord, state: str, **more: Any) -> JobReport:
     )
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Limits on what is kept, and for how long. Bytes, seconds."""
-
-    results: int = 1 << 30
-    results_for: float = 600.0
-    fetch_for: float = 5.0  # At least, for clients that follow the job
-    warm_for: float = 60.0  # Free memory, while there are neither clients nor jobs
-    ended_jobs: int = 32 << 20  # Requests of all ended jobs that are remembered
-    unread: int = 8 << 20  # Replies to one client that doesn't read
-    jobs_per_client: int | None = None  # Unfinished ones, of a user's session of processes
-    parameters: int = 16 << 20  # Requests of all unfinished jobs
-    followed_jobs: int = 1000  # By one connection
-
-
 def share_of(total: int) -> int:
     """Return what one client may have of something that all clients share."""
     return total - total // RESERVED_FRACTION
@@ -183,8 +169,8 @@ def share_of(total: int) -> int:
 class JobTable:
     """Jobs by number and by key. On the loop's thread only."""
 
-    def __init__(self, limits: Limits, numbers: journal_records.NumberBlocks) -> None:
-        self.limits = limits
+    def __init__(self, config: Config, numbers: journal_records.NumberBlocks) -> None:
+        self.config = config
         self.numbers = numbers
         self.jobs: dict[int, JobRecord] = {}  # Remembered ones; new ones once they are accepted
         self.unfinished: dict[int, JobRecord] = {}  # Perhaps not accepted yet
@@ -208,13 +194,13 @@ class JobTable:
 
     def check_quota(self, owner: Owner) -> None:
         """Raise TryAgain if a client may submit nothing at present."""
-        most = self.limits.jobs_per_client
-        if most is not None and self._counts[owner] >= most:
+        most = self.config.queue.per_client or share_of(self.config.queue.limit)
+        if self._counts[owner] >= most:
             raise errors.TryAgain(
                 f"this client already has {most} unfinished jobs, which is the limit"
                 " (queue.per_client in the config); try again when some have ended"
             )
-        nbytes, limit = self._unfinished_bytes, self.limits.parameters
+        nbytes, limit = self._unfinished_bytes, self.config.queue.parameters
         if nbytes >= limit:
             raise errors.TryAgain(
                 f"the parameters of all unfinished jobs take {format_bytes(nbytes)}; the"
@@ -240,9 +226,9 @@ class JobTable:
             self._keys[job.key] = job
         self._ended_bytes += job.nbytes + ENDED_BYTES
         forgotten: list[JobRecord] = []
-        now = time.monotonic()
+        now, limit = time.monotonic(), self.config.limits.ended_jobs
         for old in list(self._ended.values()):
-            if len(self._ended) <= MAX_ENDED_JOBS and self._ended_bytes <= self.limits.ended_jobs:
+            if len(self._ended) <= MAX_ENDED_JOBS and self._ended_bytes <= limit:
                 break
             if old is not job and not (old.kept_results and now < old.fetch_deadline):
                 self.forget(old)
