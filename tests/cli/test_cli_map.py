@@ -43,7 +43,7 @@ def read(name: str) -> np.ndarray:
 
 @pytest.mark.parametrize("verb", ["run", "submit"])
 def test_a_function_is_mapped_over_files_by_run_and_by_a_daemon(
-    shell: Call, verb: str, request: pytest.FixtureRequest
+    call: Call, shell: Call, verb: str, request: pytest.FixtureRequest
 ) -> None:
     if verb == "submit":
         request.getfixturevalue("daemon")
@@ -54,12 +54,12 @@ def test_a_function_is_mapped_over_files_by_run_and_by_a_daemon(
     assert json.loads(ended.out)["schema"] == {"run": "hetsched.map/1"}.get(verb, "hetsched.job/1")
     assert np.array_equal(np.load("y.npy"), X * 1.5)
 
-    again = shell(verb, *SHADE, *inputs, "--output", "y.npy")
+    again = call(verb, *SHADE, *inputs, "--output", "y.npy")
     assert (again.code, "--force" in again.error) == (73, True)
 
     blur = ("--function", "scipy.ndimage:gaussian_filter", "--arg", "sigma=(1, 2, 0)")
     options = (*blur, "--arg", "mode=nearest", "--overlap", "4", "--mode", "nearest")
-    ended = shell(verb, "map", *options, "--input", "x.npy", "--output", "y.npy", "--force")
+    ended = call(verb, "map", *options, "--input", "x.npy", "--output", "y.npy", "--force")
     assert ended.code == 0, ended.err
     expected = gaussian_filter(X, (1, 2, 0), mode="nearest")
     assert np.allclose(np.load("y.npy"), expected, rtol=1e-6)
@@ -85,26 +85,26 @@ def test_a_daemon_takes_the_code_as_it_is_and_says_which_block_failed(shell: Cal
 
 @pytest.mark.usefixtures("daemon")
 @pytest.mark.parametrize("name", ["y.npy", "y.zarr", "y.h5:there", "y.tif"])
-def test_a_daemon_divides_along_any_axis(shell: Call, name: str) -> None:
+def test_a_daemon_divides_along_any_axis(call: Call, name: str) -> None:
     np.save("turned.npy", np.moveaxis(X, 0, 1))
     blur = ("--function", "scipy.ndimage:gaussian_filter", "--arg", "sigma=(0, 1, 2)")
     words = ("submit", "map", *blur, "--input", "turned.npy", "--axis", "-2", "--overlap", "5")
-    assert shell(*words, "--output", name, "--shape", "6x48x5").code == 0
+    assert call(*words, "--output", name, "--shape", "6x48x5").code == 0
     expected = gaussian_filter(np.moveaxis(X, 0, 1), (0, 1, 2))
     with contextlib.ExitStack() as closers:
         found = np.asarray(open_array(name, 0, closers)[0:6])
     assert np.allclose(found, expected, rtol=1e-6)
-    refused = shell(*words)
+    refused = call(*words)
     assert (refused.code, "give --output" in refused.error) == (2, True)
 
 
 @pytest.mark.parametrize("name", ["y.zarr", "y.h5:there", "y.tif"])
-def test_run_writes_what_map_writes(shell: Call, name: str) -> None:
+def test_run_writes_what_map_writes(call: Call, name: str) -> None:
     Path("x.npy").unlink()
     np.save("turned.npy", np.moveaxis(X, 0, 2))
     words = ("run", "map", "--function", "numpy:sqrt", "--input", "turned.npy", "--axis", "2")
-    assert shell(*words, "--output", name, "--shape", "6x5x48").code == 0
-    assert shell(*words, "--output", name, "--force", "--resume").code == 0
+    assert call(*words, "--output", name, "--shape", "6x5x48").code == 0
+    assert call(*words, "--output", name, "--force", "--resume").code == 0
     with np.errstate(all="raise"):
         assert np.allclose(np.moveaxis(read(name), 2, 0), np.sqrt(X))
 
