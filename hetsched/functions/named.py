@@ -16,6 +16,7 @@ from hetsched.errors import DataError, HetschedError
 from hetsched.functions.arguments import make_call
 from hetsched.functions.identity import current_function, find_function, identity
 from hetsched.memory import MemoryDemand
+from hetsched.paths import split_path
 from hetsched.plug_in_errors import plug_in_error
 from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant, Workload
 from hetsched.workload.protocol import array_bytes
@@ -108,6 +109,9 @@ class Map(Workload):
             ArraySpec(name, "out", *unit, axis=p.axis)
             for name, unit in zip(names, p.results, strict=True)
         ]
+
+    def paths(self, p: Mapped) -> Sequence[str]:
+        return [split_path(path).file for path in p.inputs]
 
     def demand(self, p: Mapped, kind: str) -> MemoryDemand:
         output = sum(array_bytes(a) for a in self.arrays(p))

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from hetsched.errors import InputMissing, UsageError
+from hetsched.errors import UsageError
 from hetsched.functions.files import is_path
 from hetsched.functions.identity import function_name
 from hetsched.paths import split_path
+from hetsched.store.formats import stamps
 from hetsched.store.stored import is_stored
 
 _PLACES = (sysconfig.get_path("stdlib"), *site.getsitepackages(), site.getusersitepackages())
@@ -40,7 +41,7 @@ def same_call(f: Any, arrays: Sequence[Any], options: Mapping[str, Any]) -> str:
             what = f"array {position}"
             if is_stored(value):
                 raise UsageError(f"resume: {what}: give the path of its file")
-            content.add(_file(value, what) if is_path(value) else value, what)
+            content.add(_file(value) if is_path(value) else value, what)
         for name in sorted(options):
             content.add((name, options[name]), name)
     except RecursionError:
@@ -48,18 +49,10 @@ def same_call(f: Any, arrays: Sequence[Any], options: Mapping[str, Any]) -> str:
     return content.state.hexdigest()
 
 
-def _file(path: str | os.PathLike[str], what: str) -> list[Any]:
-    """Return what tells a file, or a folder of chunks, from another one, or from a changed one."""
-    named = split_path(path)
-    place = Path(named.file).resolve()
-    found: list[Any] = [str(place), named.part]
-    try:
-        for each in [place, *sorted(place.rglob("*"))]:
-            status = each.stat()
-            found.append((each.name, status.st_ino, status.st_size, status.st_mtime_ns))
-    except OSError as error:
-        raise InputMissing(f"{what}: {place}: {error.strerror}") from error
-    return found
+def _file(path: str | os.PathLike[str]) -> list[Any]:
+    place = split_path(path)
+    file = Path(place.file).resolve()
+    return [str(file), place.part, *stamps(file)]
 
 
 class _Content:

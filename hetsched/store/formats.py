@@ -102,6 +102,22 @@ def _stamp(place: ArrayPath, fd: int) -> tuple[int, ...]:
     return tuple(n for s in found for n in (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns))
 
 
+def stamps(path: str | Path) -> list[tuple[str, int, int, int]]:
+    """Return what tells a file, or a folder of chunks, from another one, or from a changed one.
+
+    Raises InputMissing.
+    """
+    found, root = [], Path(path)
+    try:
+        for each in [root, *sorted(root.rglob("*"))]:
+            status = each.stat()
+            name = str(each.relative_to(root))
+            found.append((name, status.st_ino, status.st_size, status.st_mtime_ns))
+    except OSError as error:
+        raise InputMissing(f"{root}: {error.strerror}") from error
+    return found
+
+
 @lru_cache(MAX_REMEMBERED)
 def _layout_of_library(place: ArrayPath, stamp: tuple[int, ...]) -> ArrayLayout:
     found = read_apart(__name__, place.file, place)

@@ -446,6 +446,10 @@ class BaseWorkload(ABC):
                 return False
         return True
 
+    def paths(self, p: Any) -> Sequence[str]:
+        """Return the files that kernels open themselves: a job doesn't go on with other ones."""
+        return ()
+
     def speed_key(self, p: Any) -> str:
         """Return the parameters that affect the speed per unit, as text; not the load."""
         shapes = [

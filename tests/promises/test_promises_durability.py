@@ -20,6 +20,12 @@ from served import CORES, PLUG_INS, Daemon, Gate, computes, refused, serving, un
 TOY = "toys:Toy"
 CONFIG = "[queue]\nsmall_jobs = false\n" + CORES
 """One job at a time, though a killed daemon has learnt how long they take."""
+SLOW_FILTER = """
+import time
+def doubled(block, seconds):
+    time.sleep(seconds * len(block))
+    return 2 * block
+"""
 KEPT = 256
 """Shared arrays of a client that outlive a daemon."""
 
@@ -400,3 +406,25 @@ def test_a_file_job_that_gets_on_goes_on_after_any_number_of_kills_where_it_was_
     assert 0 < int(note.split()[1]) < 1000
     np.testing.assert_array_equal(np.load(target), 2 * x + 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.npy", "y.npy"]
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_a_mapped_function_goes_on_after_a_kill_unless_its_input_has_changed(
+    mortal: Daemon, tmp_path: Path, is_changed: bool
+) -> None:
+    x, target = np.arange(1000.0), tmp_path / "y.npy"
+    np.save(tmp_path / "x.npy", x)
+    (tmp_path / "filters.py").write_text(SLOW_FILTER)
+    function = ("--function", "filters:doubled", "--arg", "seconds=0.02")
+    files = ("--input", "x.npy", "--output", str(target))
+    words = ("submit", "map", *function, *files, "--no-wait", "--json")
+    number = mortal.call(*words, cwd=tmp_path).json["job"]
+    until(lambda: list(tmp_path.glob(".*.parts")))
+    mortal.kill()
+    if is_changed:
+        np.save(tmp_path / "x.npy", x := x + 1)
+    mortal.start()
+    assert mortal.call("wait", str(number)).code == 0
+    np.testing.assert_array_equal(np.load(target), 2 * x)
+    notes = mortal.call("show", str(number), "--json").json["notes"]
+    assert any(note.startswith("continued: ") for note in notes) != is_changed

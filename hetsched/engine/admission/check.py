@@ -35,6 +35,7 @@ from hetsched.engine.admission.resolved_job import (
     file_key,
     load_workload,
     not_saving_note,
+    plug_in,
 )
 from hetsched.engine.threads import Pool, Step
 from hetsched.iterations.saved_state import saved_bytes
@@ -714,9 +715,10 @@ def _file_identities(job: ResolvedJob) -> set[tuple[int, int]]:
 
 def _parts_identity(job: ResolvedJob, spec: JobSpec) -> str:
     """Return what identifies the results of a job: its request, code and input files."""
-    found = map(os.fstat, job.files)
-    stamps = sorted((status.st_ino, status.st_size, status.st_mtime_ns) for status in found)
+    with plug_in(job.workload.name, "paths"):
+        paths = [*(f"/proc/self/fd/{fd}" for fd in job.files), *job.workload.paths(job.params)]
     code = (__version__, spec.workload, job.source)
+    stamps = sorted(map(formats.stamps, paths))
     raw = msgspec.msgpack.encode((code, spec.params, spec.seed, job.load, stamps))
     return hashlib.blake2b(raw, digest_size=16).hexdigest()
 
