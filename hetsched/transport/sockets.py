@@ -104,6 +104,8 @@ def acquire_lock(path: Path) -> int:
         raise errors.ConfigError(f"lock file {path}: {error.strerror}") from None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     except BlockingIOError:
         pid = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
         os.close(fd)
@@ -111,8 +113,9 @@ def acquire_lock(path: Path) -> int:
             f"{path.parent} is in use by hetsched pid {pid};"
             " stop it, or set HETSCHED_RUNTIME_DIR to another folder"
         ) from None
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    except OSError as error:
+        os.close(fd)
+        raise errors.ConfigError(f"lock file {path}: {error.strerror}") from None
     return fd
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from served import CORES, Gate, refused, serving, until
+from served import CORES, Gate, Place, refused, serving, until
 
 import hetsched
 from hetsched.errors import CantCreate
@@ -57,6 +57,16 @@ def test_a_full_disk_refuses_durable_jobs_until_there_is_room(small_disk: Path) 
 
         assert volatile.shape == durable.shape == (1, 64, 64)
         assert served.stop() == 0
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("folder", ["HETSCHED_RUNTIME_DIR", "HETSCHED_STATE_DIR"])
+def test_no_daemon_starts_without_room(small_disk: Path, tmp_path: Path, folder: str) -> None:
+    place = Place(tmp_path)
+    place.environment[folder] = str(small_disk)
+    fill(small_disk)
+    refusal = place.call("serve")
+    assert (refusal.code, str(small_disk) in refusal.error) == (78, True)
 
 
 def replacing(engine: Any, path: Path, gate: Gate) -> hetsched.Job:
