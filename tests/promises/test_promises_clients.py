@@ -41,6 +41,8 @@ import hetsched
 client = hetsched.Client(sys.argv[1], timeout=60)
 x = client.empty((40, 4), "float64")
 x[...] = 1
+received = client.submit("toys:Toy", x, units=40).result(60)
+unsent = client.empty((40, 4), "float64")
 job = client.submit("toys:Toy", x, units=40, gate=sys.argv[2], log=sys.argv[3], name="ran")
 print(job.id, flush=True)
 os.kill(os.getpid(), 9)
