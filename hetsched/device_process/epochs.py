@@ -41,9 +41,8 @@ MIN_REPORT_SECONDS, MAX_REPORT_SECONDS = 0.05, 0.25
 REPORT_FRACTION = 0.05
 """Of the time of the epoch so far, between these limits."""
 DETAILED_ITERATIONS = 1000
-"""Of a job, that have records of their own however short they are. Arbitrary."""
-RECORDS_PER_REPORT = 8
-"""Later ones: each record takes 0.1 ms of the engine. A reading of the balance needs few."""
+"""Of a job, that have records of their own. The later ones of a report share one: each record
+takes 0.1 ms of the engine. Arbitrary."""
 
 MAX_REPEATED = 0.02
 """Part of the work that a loss may repeat, besides one iteration."""
@@ -106,31 +105,21 @@ class IterativeRun:
 
 
 class IterationReports:
-    """The reports of one device in an epoch.
-
-    A record of several iterations ends before a multiple of a power of two. So records of
-    different devices, whose sizes may differ for a while, often end together.
-    """
+    """The reports of one device in an epoch; others of the epoch have records of the same ones."""
 
     def __init__(
-        self,
-        attempt: int,
-        send: Callable[[device_messages.IterationsDone], None],
-        clock: Callable[[], float] = time.monotonic,
+        self, attempt: int, send: Callable[[device_messages.IterationsDone], None]
     ) -> None:
         self._attempt = attempt
         self._send = send
-        self._clock = clock
         self._records: list[device_messages.IterationRecord] = []
         self._is_open = False
         """The next iteration belongs to the last record."""
         self._is_first = True
         """The next iteration is the first one of a split, and no measure of the others."""
-        self._size = 1
-        self._began = self._since = clock()
 
     def add(self, iteration: int, seconds: IterationSeconds, residual: float, rows: int) -> None:
-        """Add a finished iteration; send all if it is time."""
+        """Add a finished iteration."""
         count = 1
         if self._is_open:
             before = self._records.pop()
@@ -138,10 +127,8 @@ class IterationReports:
         self._records.append(
             device_messages.IterationRecord(iteration, count, seconds, residual, rows)
         )
-        self._is_open = not self._is_first and (iteration + 1) % self._size != 0
+        self._is_open = not self._is_first and iteration >= DETAILED_ITERATIONS
         self._is_first = False
-        if self._clock() - self._since >= self._interval:
-            self.flush()
 
     def begin_split(self) -> None:
         """Note that the next iteration is the first one with other rows."""
@@ -149,22 +136,9 @@ class IterationReports:
 
     def flush(self) -> None:
         """Send what hasn't been sent."""
-        now, since = self._clock(), self._since
-        self._since = now
-        if not self._records:
-            return
         records, self._records, self._is_open = tuple(self._records), [], False
-        if records[-1].last >= DETAILED_ITERATIONS:
-            mean_seconds = (now - since) / sum(record.count for record in records)
-            size = int(self._interval / RECORDS_PER_REPORT / max(mean_seconds, 1e-9))
-            self._size = 1 << max(0, size.bit_length() - 1)
-        self._send(device_messages.IterationsDone(self._attempt, records))
-
-    @property
-    def _interval(self) -> float:
-        """Seconds between two reports."""
-        seconds = REPORT_FRACTION * (self._since - self._began)
-        return min(MAX_REPORT_SECONDS, max(MIN_REPORT_SECONDS, seconds))
+        if records:
+            self._send(device_messages.IterationsDone(self._attempt, records))
 
 
 class SaveSchedule:
@@ -293,6 +267,7 @@ class EpochRunner:
         self._others = [slot for slot in command.slots if slot != self._slot]
         self._values = EpochValues(run, self._slot)
         self._reports = IterationReports(command.attempt, send)
+        self._began = self._reported = 0.0
         self._stages = {part: stages_of(run.workload, run.params, part) for part in Part}
         self._rows = Rows(0, 0, run.load)
         self._proposal = 0
@@ -317,7 +292,7 @@ class EpochRunner:
         BaseException
             Whatever a kernel raises.
         """
-        self._step_began = time.monotonic()
+        self._step_began = self._began = self._reported = time.monotonic()
         reason: device_messages.StopReason
         try:
             reason = yield from self._epoch()
@@ -356,6 +331,8 @@ class EpochRunner:
                 decision = run.control.decision(iteration - 1)
                 if decision.pause:
                     return "paused"
+                if decision.report:
+                    self._reports.flush()
                 if decision.save:
                     yield from self._save()
                 proposal = decision.proposal
@@ -501,7 +478,20 @@ class EpochRunner:
         if self._command.rank == 0:
             can_save = bool(self._run.saved)
             is_due = control.defers(self._command.slots) and self._schedule.is_due(iteration)
-            control.decide(iteration, save=can_save and is_due, can_save=can_save)
+            control.decide(
+                iteration,
+                save=can_save and is_due,
+                can_save=can_save,
+                report=self._is_report_due(time.monotonic()),
+            )
+
+    def _is_report_due(self, now: float) -> bool:
+        """Return whether all devices shall report, by the clock of the first one."""
+        seconds = REPORT_FRACTION * (now - self._began)
+        is_due = now - self._reported >= min(MAX_REPORT_SECONDS, max(MIN_REPORT_SECONDS, seconds))
+        if is_due:
+            self._reported = now
+        return is_due
 
     def _meet(self) -> Iterator[None]:
         """Wait until all devices have arrived here."""

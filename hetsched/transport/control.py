@@ -63,6 +63,7 @@ class EpochDecision(NamedTuple):
     proposal: int
     pause: bool
     save: bool = False
+    report: bool = False
 
 
 def control_words(slots: int) -> int:
@@ -229,10 +230,13 @@ class IterationControl:
         """Sleep until the engine allows `iteration`; return whether it does. Raises Aborted."""
         return self._wait_until(_ALLOWED, iteration, RECHECK_SECONDS)
 
-    def decide(self, iteration: int, *, save: bool = False, can_save: bool = False) -> None:
+    def decide(
+        self, iteration: int, *, save: bool = False, can_save: bool = False, report: bool = False
+    ) -> None:
         """Decide what follows `iteration`; by the first device, before it arrives at its end.
 
         `save`: it should be saved, unless another one is kept. `can_save`: there is room for it.
+        `report`: all devices report it.
         """
         words = self._words
         pause = words[_PAUSE] != 0 or self._arrived >= MAX_ARRIVALS
@@ -243,12 +247,13 @@ class IterationControl:
             words[_KEPT + 1] = 0
             words[_KEPT] = requested
         save = is_requested or (save and not is_kept)
-        words[_DECISION + iteration % 2 * WORDS_PER_LINE] = self.proposed << 2 | save << 1 | pause
+        word = self.proposed << 3 | report << 2 | save << 1 | pause
+        words[_DECISION + iteration % 2 * WORDS_PER_LINE] = word
 
     def decision(self, iteration: int) -> EpochDecision:
         """Return what was decided, once all devices have arrived at the end of `iteration`."""
         word = self._words[_DECISION + iteration % 2 * WORDS_PER_LINE]
-        return EpochDecision(word >> 2, bool(word & 1), bool(word & 2))
+        return EpochDecision(word >> 3, bool(word & 1), bool(word & 2), bool(word & 4))
 
     def bounds(self, proposal: int, ranks: int) -> tuple[int, ...]:
         return tuple(int(bound) for bound in self._bounds(proposal)[: ranks + 1])

@@ -1,66 +1,36 @@
-"""Reports of iterations: their records, and how often they are sent. With a clock of the test."""
+"""Reports of iterations: what they have records of."""
 
 from __future__ import annotations
 
-from hetsched.device_process.epochs import IterationReports
+from hetsched.device_process.epochs import DETAILED_ITERATIONS, IterationReports
 from hetsched.job import IterationSeconds
-from hetsched.transport.device_messages import IterationsDone
+from hetsched.transport.device_messages import IterationRecord, IterationsDone
+
+TIMES = IterationSeconds(4.0, 2.0, 1.0, 0.5)
 
 
-class Bench:
-    """Reports of iterations that take `seconds` each."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-        self.sent: list[IterationsDone] = []
-        self.reports = IterationReports(1, self.sent.append, lambda: self.now)
-        self.iteration = 0
-
-    def iterate(self, count: int, seconds: float) -> None:
-        for _ in range(count):
-            self.now += seconds
-            self.iteration += 1
-            times = IterationSeconds(seconds, 0.5 * seconds, 0.25 * seconds, 0.125 * seconds)
-            self.reports.add(self.iteration, times, 1.0 / self.iteration, 7)
-
-    def skip(self, iterations: int) -> None:
-        """Begin an epoch after these iterations."""
-        self.iteration = iterations
-        self.iterate(2, 1.0)  # the first ones are reported each
-        self.sent.clear()
-
-    @property
-    def counts(self) -> list[int]:
-        return [record.count for done in self.sent for record in done.records]
+def reported(first: int, *, count: int, split_at: int) -> list[IterationRecord]:
+    sent: list[IterationsDone] = []
+    reports = IterationReports(1, sent.append)
+    for iteration in range(first, first + count):
+        if iteration == split_at:
+            reports.begin_split()
+        reports.add(iteration, TIMES, 1.0 / iteration, 7)
+    reports.flush()
+    reports.flush()
+    (done,) = sent
+    return list(done.records)
 
 
-def test_short_ones_share_records_that_end_where_those_of_other_devices_may_end() -> None:
-    bench = Bench()
-    bench.skip(4095)
-    bench.iterate(4000, 1e-4)
-    records = bench.sent[-1].records
-
-    size = max(record.count for record in records)
-    assert size > 1 and size & (size - 1) == 0
-    assert all((record.last + 1) % size == 0 for record in records[:-1])
+def test_the_first_iterations_of_a_job_have_records_of_their_own() -> None:
+    records = reported(1, count=5, split_at=3)
+    assert [(record.last, record.count) for record in records] == [(n, 1) for n in range(1, 6)]
 
 
-def test_a_record_has_the_times_together_and_the_last_residual() -> None:
-    bench = Bench()
-    bench.skip(4095)
-    bench.iterate(4000, 1e-4)
+def test_later_ones_share_a_record_but_for_the_first_one_of_a_split() -> None:
+    first = DETAILED_ITERATIONS
+    records = reported(first, count=10, split_at=first + 5)
 
-    for record in bench.sent[-1].records:
-        assert round(record.seconds.compute / record.count, 9) == 1e-4
-        assert round(record.seconds.converge / record.count, 9) == 0.125e-4
-        assert (record.residual, record.rows) == (1.0 / record.last, 7)
-
-
-def test_reports_become_rarer_in_a_long_epoch() -> None:
-    bench = Bench()
-    bench.iterate(100, 0.01)
-    early = len(bench.sent)
-    bench.iterate(900, 0.01)
-    bench.sent.clear()
-    bench.iterate(100, 0.01)
-    assert (early, len(bench.sent)) == (20, 4)
+    assert [record.count for record in records] == [1, 4, 1, 4]
+    last = records[-1]
+    assert (last.last, last.seconds, last.residual) == (first + 9, TIMES.times(4), 1 / last.last)

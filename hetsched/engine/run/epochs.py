@@ -11,8 +11,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-import msgspec
-
 from hetsched.explain.recorder import IterationRecorder, finite
 from hetsched.explain.records import MoveKind, RowMove
 from hetsched.job import IterationSeconds
@@ -44,9 +42,7 @@ class CompleteIteration:
 class IterationLog:
     """The iterations of one epoch, from the reports of its devices.
 
-    Devices are at most one iteration apart, but report up to 0.25 s late, and records of several
-    iterations may end later on one device than on another: an iteration is complete when records
-    of all devices end with it or with the same later one.
+    All have records of the same iterations, but for the last one before the loss of a device.
     """
 
     def __init__(self, devices: Sequence[str], *, derives_waits: bool = False) -> None:
@@ -58,30 +54,20 @@ class IterationLog:
     def add(self, device: str, done: device_messages.IterationsDone) -> list[CompleteIteration]:
         """Add a report; return the iterations that are complete now, in order."""
         self._records[device].extend(done.records)
-        ends = [{record.last for record in records} for records in self._records.values()]
-        return [self._take(end) for end in sorted(set.intersection(*ends))]
+        queues, complete = self._records.values(), []
+        while all(queues) and len({records[0].last for records in queues}) == 1:
+            complete.append(self._take())
+        return complete
 
-    def _take(self, end: int) -> CompleteIteration:
-        """Remove the records up to `end` and return them as one."""
-        taken = {device: _merged(records, end) for device, records in self._records.items()}
+    def _take(self) -> CompleteIteration:
+        """Remove the first record of each device and return them as one."""
+        taken = {device: records.popleft() for device, records in self._records.items()}
         times = {d: record.seconds.times(1 / record.count) for d, record in taken.items()}
         if self._derives_waits:
             times = _with_waits(times)
         rows = {device: record.rows for device, record in taken.items()}
         first = next(iter(taken.values()))
-        return CompleteIteration(end, rows, times, first.residual, first.count)
-
-
-def _merged(
-    records: deque[device_messages.IterationRecord], end: int
-) -> device_messages.IterationRecord:
-    """Remove the records up to `end` and return them as one."""
-    record = records.popleft()
-    while record.last < end:
-        later = records.popleft()
-        count, seconds = record.count + later.count, record.seconds.plus(later.seconds)
-        record = msgspec.structs.replace(later, count=count, seconds=seconds)
-    return record
+        return CompleteIteration(first.last, rows, times, first.residual, first.count)
 
 
 def _with_waits(times: Mapping[str, IterationSeconds]) -> dict[str, IterationSeconds]:
