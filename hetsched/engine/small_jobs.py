@@ -7,7 +7,6 @@ time, whose chunks alternate with the main job's; stealing spreads the delay ove
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,13 +14,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hetsched.bounded_cache import BoundedCache
-from hetsched.device import DeviceInfo
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.job_plan import find_candidates
-from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.jobs.table import JobRecord
 from hetsched.planner.job_planner import plan_job
-from hetsched.planner.records import Candidate, JobPlan
+from hetsched.planner.records import JobPlan
 
 if TYPE_CHECKING:
     from hetsched.engine.engine import Engine
@@ -91,42 +88,18 @@ class SmallJobs:
         return (cores & fleet.ready()) - self._engine.disabled - used
 
     def _request(self, key: tuple[bytes, str], checked: ResolvedJob, core: str) -> None:
+        """Plan all of a job for a core, by the measurements of equal ones."""
         fleet, state = self._engine.fleet, self._engine.planning
-        equal = [info for info in fleet.infos if info.is_shareable]
+        cores = [info for info in fleet.infos if info.is_shareable]
+        equal = [info for info in cores if info.identity == fleet.info(core).identity]
+
+        def plan() -> JobPlan:
+            candidates = find_candidates(checked, equal, state, None)
+            return plan_job(checked.load, candidates, {core: checked.load}, cache=state.plan_cache)
 
         def planned(plan: JobPlan | None, error: BaseException | None) -> None:
             if plan is not None:
                 self._known.put(key, plan)
                 self._on_planned()
 
-        self._engine.planner_thread.run(
-            lambda: plan_for_core(checked, fleet.info(core), equal, state), planned
-        )
-
-
-def plan_for_core(
-    job: ResolvedJob, info: DeviceInfo, cores: list[DeviceInfo], state: PlanningState
-) -> JobPlan:
-    """Plan all of `job` for core `info`, with the measurements of equal ones among `cores`.
-
-    In the planner's thread. Raises Unavailable if no variant is installed for this core.
-    """
-    equal = [core for core in cores if core.identity == info.identity]
-    candidates = find_candidates(job, equal, state, None)
-    own = next(candidate for candidate in candidates if candidate.info.name == info.name)
-    return plan_job(job.load, [_fastest(own, candidates, job.load)], cache=state.plan_cache)
-
-
-def _fastest(own: Candidate, equal: list[Candidate], load: int) -> Candidate:
-    """Return `own` with the fastest variant measured on any equal core; unchanged if none was."""
-    measured = [
-        (float(model.total.time(load)), name, own.models.get(name) or model)
-        for candidate in equal
-        for name, model in candidate.models.items()
-        if model is not None
-    ]
-    if not measured:
-        return own
-    _, name, model = min(measured, key=lambda timed: timed[:2])
-    runs = {name: own.run_counts.get(name, 0)}
-    return dataclasses.replace(own, models={name: model}, run_counts=runs)
+        self._engine.planner_thread.run(plan, planned)
