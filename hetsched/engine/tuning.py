@@ -21,19 +21,18 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from hetsched.bounded_cache import BoundedCache
 from hetsched.device_process.tuning import KIND, Request
-from hetsched.engine.admission.resolved_job import ResolvedJob, declared_variants
+from hetsched.engine.admission.resolved_job import Declaration, ResolvedJob, declared_variants
 from hetsched.engine.processes.process import start_python
 from hetsched.paths import cache_dir
 from hetsched.planner.learning import DeviceRun
 from hetsched.transport.loop import Loop, Timer
 from hetsched.units import format_seconds
-from hetsched.workload import BaseWorkload, Tuning, Variant
+from hetsched.workload import Tuning, Variant
 
 log = logging.getLogger(__name__)
 
@@ -55,12 +54,7 @@ PLUG_IN_SECONDS = 60.0
 class TunedKind:
     """What is known of one kind of job; seconds."""
 
-    reference: str
-    source: str
-    workload: BaseWorkload
-    params: Any
-    encoded_params: bytes
-    load: int
+    job: Declaration
     threads: frozenset[int] = frozenset()  # Of the devices that have computed it
     used: frozenset[str] = frozenset()  # Variants of the last run
     computed: float = 0.0
@@ -74,18 +68,15 @@ class TunedKind:
         First variants that no job uses before, then those in use. Runs the plug-in's code.
         """
         steps = [
-            (variant, threads, variant.tuning_left(self.params, threads, str(cache_dir())))
-            for variant in declared_variants(self.workload, KIND)
+            (variant, threads, variant.tuning_left(self.job.params, threads, str(cache_dir())))
+            for variant in declared_variants(self.job.workload, KIND)
             for threads in sorted(self.threads)
             if variant.threaded or threads == 1
         ]
-        attempts = load_attempts()
+        begun = begun_steps()
+        left = [step for step in steps if step[2].seconds > 0]
         first = min(
-            (
-                step
-                for step in steps
-                if step[2].seconds > 0 and not attempts.was_vain(self.key(step), step[2].seconds)
-            ),
+            (step for step in left if step[2].seconds != begun.get(self.key(step), (0.0,))[0]),
             key=lambda step: (not step[2].is_needed, step[0].name not in self.used),
             default=None,
         )
@@ -94,41 +85,36 @@ class TunedKind:
 
     def key(self, step: tuple[Variant, int, Tuning]) -> str:
         """Return what tells this step's variant and kind of job from others in every process."""
-        variant, threads, _ = step
-        parts = (self.reference, self.encoded_params, variant.name, variant.version, threads)
+        (variant, threads, _), job = step, self.job
+        parts = (job.reference, job.encoded_params, variant.name, variant.version, threads)
         return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
 
-class Attempts(msgspec.Struct):
-    """Steps that were begun in the last day, by key: what was left then, and when (epoch).
+def begun_steps() -> dict[str, tuple[float, float]]:
+    """Return the steps that were begun in the last day, by key: what was left then, and when.
 
     One after which as much is left was in vain, as it failed or couldn't be saved; without this,
     every `hetsched run` would try it again.
     """
-
-    begun: dict[str, tuple[float, float]] = {}
-
-    def was_vain(self, key: str, seconds: float) -> bool:
-        return key in self.begun and self.begun[key][0] == seconds
-
-    def save(self) -> None:
-        """Raises OSError."""
-        path = _attempts_path()
-        fresh = path.with_suffix(f".{os.getpid()}")
-        fresh.write_bytes(msgspec.json.encode(self))
-        fresh.replace(path)
-
-
-def load_attempts() -> Attempts:
     try:
-        found = msgspec.json.decode(_attempts_path().read_bytes(), type=Attempts)
+        found = msgspec.json.decode(
+            _steps_path().read_bytes(), type=dict[str, tuple[float, float]]
+        )
     except (OSError, msgspec.MsgspecError):
-        return Attempts()
+        return {}
     since = time.time() - ATTEMPTS_SECONDS
-    return Attempts({key: begun for key, begun in found.begun.items() if begun[1] > since})
+    return {key: begun for key, begun in found.items() if begun[1] > since}
 
 
-def _attempts_path() -> Path:
+def _save(begun: dict[str, tuple[float, float]]) -> None:
+    """Raises OSError."""
+    path = _steps_path()
+    fresh = path.with_suffix(f".{os.getpid()}")
+    fresh.write_bytes(msgspec.json.encode(begun))
+    fresh.replace(path)
+
+
+def _steps_path() -> Path:
     return cache_dir() / "tuning-attempts.json"
 
 
@@ -222,12 +208,9 @@ class Tuner:
             self._thread.join(timeout=5.0)
 
     def _kind(self, job: ResolvedJob) -> TunedKind:
-        return self._kinds.get_or_compute(
-            (job.reference, job.encoded_params),
-            lambda: TunedKind(
-                job.reference, job.source, job.workload, job.params, job.encoded_params, job.load
-            ),
-        )
+        assert job.declaration is not None, "it has been bound"
+        kind = functools.partial(TunedKind, job.declaration)
+        return self._kinds.get_or_compute((job.reference, job.encoded_params), kind)
 
     def _begin(self) -> None:
         self._begin_timer = None
@@ -267,19 +250,19 @@ class Tuner:
         if step is None or self._is_closed:
             return False
         variant, threads, tuning = step
-        attempts = load_attempts()
-        attempts.begun[kind.key(step)] = (tuning.seconds, time.time())
+        begun = begun_steps()
+        begun[kind.key(step)] = (tuning.seconds, time.time())
         try:
-            attempts.save()
+            _save(begun)
         except OSError as error:
             log.warning("nothing is tuned: %s", error)
             return False
         request = Request(
-            workload=kind.reference,
-            source=kind.source,
-            params=kind.encoded_params,
+            workload=kind.job.reference,
+            source=kind.job.source,
+            params=kind.job.encoded_params,
             variant=variant.name,
-            load=kind.load,
+            load=kind.job.load,
             threads=threads,
             seconds=tuning.seconds,
             is_idle=is_idle,
@@ -301,8 +284,8 @@ class Tuner:
         )
         self._process = None
         if self._is_closed:
-            del attempts.begun[kind.key(step)]
-            attempts.save()
+            del begun[kind.key(step)]
+            _save(begun)
             return False
         if process.returncode:
             kind.spent += tuning.seconds
