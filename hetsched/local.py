@@ -26,14 +26,13 @@ from hetsched.engine.engine import Engine
 from hetsched.explain import Explanation
 from hetsched.job import ArenaRef, JobSpec, checked
 from hetsched.jobs.durability import Durability
-from hetsched.jobs.followers import Follower, Followers
-from hetsched.jobs.table import JobRecord, JobTable
+from hetsched.jobs.followers import Follower
+from hetsched.jobs.table import JobRecord
 from hetsched.machine_limits import machine_memory, resolve_size
-from hetsched.store.journal_records import NumberBlocks
 from hetsched.transport.arena import Arena, Segment
 from hetsched.transport.loop import Loop
 from hetsched.transport.messages import Hold, Prioritize
-from hetsched.units import NUMBER_LIMIT, quoted
+from hetsched.units import quoted
 
 T = TypeVar("T")
 
@@ -74,11 +73,8 @@ class Local(JobSubmitter):
         limit = resolve_size(chosen.arena.limit, machine_memory(), "arena.limit")
         self._arena = Arena(limit)
         self._segments = _LocalSegments(self._arena, self._call, self._loop)
-        # Every state is delivered, and views of results hold references of their own.
-        self._table = JobTable(chosen, NumberBlocks(1, NUMBER_LIMIT - 1))
-        self._followers = Followers(self._loop, interval=0.0)
-        durability = Durability(self._table, self._followers, self._arena, self._loop)
         try:
+            durability = Durability(chosen, self._loop, self._arena)
             self._engine = Engine(
                 chosen,
                 self._loop,
@@ -90,6 +86,7 @@ class Local(JobSubmitter):
             self._arena.close()
             self._loop.close()
             raise
+        self._table, self._followers = durability.table, durability.followers
         self._open = True
         self._pid = os.getpid()
         self._lock = threading.RLock()

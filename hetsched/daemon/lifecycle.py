@@ -32,9 +32,7 @@ from hetsched.daemon.sessions import Sessions
 from hetsched.engine.engine import CLOSE_SECONDS, Engine
 from hetsched.errors import ConfigError
 from hetsched.jobs.durability import Durability
-from hetsched.jobs.followers import Followers
 from hetsched.jobs.recovery import recover
-from hetsched.jobs.table import JobTable
 from hetsched.machine_limits import machine_memory, raise_descriptor_limit, resolve_size
 from hetsched.store.journal import Journal
 from hetsched.store.journal_records import HistoryBounds
@@ -111,8 +109,7 @@ def _run(config: Config, manager: ServiceManager) -> None:
         journal = _open_journal(config, loop)
         contents = journal.load()
         stack.callback(journal.close, JOURNAL_SECONDS)
-        table, followers = JobTable(config, journal.numbers), Followers(loop)
-        durability = Durability(table, followers, arena, loop, journal)
+        durability = Durability(config, loop, arena, journal)
         engine = Engine(
             config,
             loop,
@@ -124,8 +121,8 @@ def _run(config: Config, manager: ServiceManager) -> None:
         # Processes, which are asked, then killed, and two kinds of threads
         seconds = 2 * config.deadlines.device_stop + 2 * CLOSE_SECONDS + ENGINE_SECONDS
         stack.callback(guarded, engine.close, seconds)
-        sessions = Sessions(paths.endpoint_path(), durability, engine, arena, loop)
-        requests = Requests(sessions, durability, engine, arena, loop, journal)
+        sessions = Sessions(paths.endpoint_path(), engine)
+        requests = Requests(sessions, engine, journal)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         router = Router(requests, loop, context, max(config.limits.unread, MAX_FRAME))
         stack.callback(sessions.end_all)
@@ -143,7 +140,7 @@ def _run(config: Config, manager: ServiceManager) -> None:
             if kind not in passed:  # those stay, so that clients wait for the next daemon
                 stack.callback(path.unlink, missing_ok=True)
 
-        ladder = StopLadder(loop, manager, durability, engine, journal, config.deadlines.stop)
+        ladder = StopLadder(manager, engine, journal)
         ladder.listen()
         requests.stop = ladder.start
         manager.send_signs_of_life(loop)
@@ -181,24 +178,13 @@ def _open_journal(config: Config, loop: Loop) -> Journal:
 
 
 class StopLadder:
-    """Escalates from stage to stage, on signals and on deadlines. Lives on the loop's thread.
+    """Escalates from stage to stage, on signals and on deadlines. Lives on the loop's thread."""
 
-    `drain_seconds`: for running jobs to reach the end of a chunk, less than TimeoutStopSec of the
-    unit.
-    """
-
-    def __init__(
-        self,
-        loop: Loop,
-        manager: ServiceManager,
-        durability: Durability,
-        engine: Engine,
-        journal: Journal,
-        drain_seconds: float,
-    ) -> None:
-        self._loop, self._manager = loop, manager
-        self._durability, self._engine, self._journal = durability, engine, journal
-        self._drain_seconds = drain_seconds
+    def __init__(self, manager: ServiceManager, engine: Engine, journal: Journal) -> None:
+        self._loop, self._manager = engine.loop, manager
+        self._durability, self._engine, self._journal = engine.durability, engine, journal
+        # For running jobs to reach the end of a chunk, less than TimeoutStopSec of the unit
+        self._drain_seconds = engine.config.deadlines.stop
         self._is_killing = False
 
     def listen(self) -> None:

@@ -18,11 +18,8 @@ from prometheus_client.metrics_core import Metric
 from hetsched.engine.engine import Engine
 from hetsched.errors import Cancelled
 from hetsched.job import Ended, Failed, Queued, Running
-from hetsched.jobs.durability import Durability
 from hetsched.jobs.table import JobRecord
 from hetsched.store.journal import Journal
-from hetsched.transport.arena import Arena
-from hetsched.transport.loop import Loop
 
 SECONDS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
@@ -110,18 +107,12 @@ class Metrics:
             self._units.labels(device.device).inc(device.share)
 
 
-def present_state(
-    durability: Durability,
-    clients: int,
-    engine: Engine,
-    arena: Arena,
-    journal: Journal,
-    loop: Loop,
-) -> Iterator[Metric]:
+def present_state(clients: int, engine: Engine, journal: Journal) -> Iterator[Metric]:
     """Return jobs, devices (the reasons are in `hetsched devices`) and memory as they are now.
 
     O(unfinished jobs).
     """
+    durability, arena = engine.durability, engine.arena
     jobs = Count({("queued", "resources"): 0, ("running", ""): 0})
     jobs.update(_state(job) for job in durability.table.unfinished.values())
     yield _gauges("jobs", "Jobs that wait (by reason) or run.", jobs, "state", "reason")
@@ -137,7 +128,7 @@ def present_state(
         ("sessions", "Connected clients.", clients),
         ("follows", "Requests that follow a job.", durability.followers.follows.total()),
         ("kept_results_bytes", "Results kept for clients.", durability.results.nbytes),
-        ("loop_longest_callback_seconds", "Of the event loop.", loop.longest_callback),
+        ("loop_longest_callback_seconds", "Of the event loop.", engine.loop.longest_callback),
         ("journal_longest_commit_seconds", "Time of the slowest commit.", commits.longest),
         ("journal_last_commit_timestamp_seconds", "0: there was none.", commits.last_at or 0.0),
         (

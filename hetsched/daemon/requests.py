@@ -30,15 +30,12 @@ from hetsched.job import (
     is_same_request,
     words,
 )
-from hetsched.jobs.durability import Durability
 from hetsched.jobs.followers import Follower, Watcher
 from hetsched.jobs.recovery import restored
 from hetsched.jobs.table import JobRecord
 from hetsched.store import journal_records
 from hetsched.store.journal import Journal
 from hetsched.transport import messages as say
-from hetsched.transport.arena import Arena
-from hetsched.transport.loop import Loop
 from hetsched.transport.sockets import Peer
 from hetsched.units import counted, format_seconds
 
@@ -81,22 +78,13 @@ class Requests:
     `stop` begins to stop the daemon; `is_closed`: a user has drained the queue.
     """
 
-    def __init__(
-        self,
-        sessions: Sessions,
-        durability: Durability,
-        engine: Engine,
-        arena: Arena,
-        loop: Loop,
-        journal: Journal,
-    ) -> None:
-        self.sessions, self._journal, self._durability = sessions, journal, durability
+    def __init__(self, sessions: Sessions, engine: Engine, journal: Journal) -> None:
+        self.sessions, self._engine, self._journal = sessions, engine, journal
+        self._durability = durability = engine.durability
         self._table, self._followers = durability.table, durability.followers
-        self._engine, self._arena, self._loop = engine, arena, loop
+        self._arena, self._loop = engine.arena, engine.loop
         self._started = time.monotonic()
-        self.metrics = Metrics(
-            lambda: present_state(durability, len(sessions), engine, arena, journal, loop)
-        )
+        self.metrics = Metrics(lambda: present_state(len(sessions), engine, journal))
         self.stop: Callable[[], None] = lambda: None
         self.is_closed = False
         self._stops_when_idle = False

@@ -29,12 +29,10 @@ from pathlib import Path
 from hetsched import __version__, errors
 from hetsched.engine.engine import Engine
 from hetsched.job import arena_refs
-from hetsched.jobs.durability import Durability
 from hetsched.jobs.table import Owner, share_of
 from hetsched.transport import messages as say
 from hetsched.transport import sockets
-from hetsched.transport.arena import Arena
-from hetsched.transport.loop import Loop, Timer
+from hetsched.transport.loop import Timer
 from hetsched.units import format_bytes, format_seconds
 
 log = logging.getLogger(__name__)
@@ -105,12 +103,10 @@ class Sessions:
     `endpoint`: path of the ZeroMQ socket, for clients.
     """
 
-    def __init__(
-        self, endpoint: Path, durability: Durability, engine: Engine, arena: Arena, loop: Loop
-    ) -> None:
+    def __init__(self, endpoint: Path, engine: Engine) -> None:
         self._endpoint, self._uid = endpoint, os.getuid()
-        self._durability, self._table = durability, durability.table
-        self._engine, self._arena, self._loop = engine, arena, loop
+        self._durability, self._table = engine.durability, engine.durability.table
+        self._engine, self._arena, self._loop = engine, engine.arena, engine.loop
         self._sessions: dict[int, ClientSession] = {}
         self._next_session = 1
         self._trim_timer: Timer | None = None
@@ -118,9 +114,9 @@ class Sessions:
         self._max_descriptor = 0
         self._refusals = LimitedLog()
         self._decode: say.Decoder[say.SessionRequest] = say.Decoder(say.SessionRequest)
-        durability.results.on_expired = self.trim_if_idle
-        arena.on_discard.append(self._on_segment_discarded)
-        arena.on_pressure = self._on_memory_pressure
+        self._durability.results.on_expired = self.trim_if_idle
+        self._arena.on_discard.append(self._on_segment_discarded)
+        self._arena.on_pressure = self._on_memory_pressure
 
     def __len__(self) -> int:
         return len(self._sessions)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hetsched import errors
+from hetsched.config import Config
 from hetsched.job import Ended, Failed, JobState, Queued, Running, caller_outputs
 from hetsched.jobs.followers import Followers
 from hetsched.jobs.table import JobRecord, JobTable, KeptResults
@@ -22,6 +23,7 @@ from hetsched.store import journal_records
 from hetsched.store.output_files import PreparedOutput
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
+from hetsched.units import NUMBER_LIMIT
 
 if TYPE_CHECKING:
     from hetsched.store.journal import Journal  # which `Local` never has
@@ -39,15 +41,15 @@ class Durability:
     """
 
     def __init__(
-        self,
-        table: JobTable,
-        followers: Followers,
-        arena: Arena,
-        loop: Loop,
-        journal: Journal | None = None,
+        self, config: Config, loop: Loop, arena: Arena, journal: Journal | None = None
     ) -> None:
-        self.table, self.followers = table, followers
-        results = resolve_size(table.config.arena.results, machine_memory(), "arena.results")
+        if journal is None:
+            numbers = journal_records.NumberBlocks(1, NUMBER_LIMIT - 1)
+            self.followers = Followers(loop, interval=0.0)  # its caller hears every state
+        else:
+            numbers, self.followers = journal.numbers, Followers(loop)
+        self.table = JobTable(config, numbers)
+        results = resolve_size(config.arena.results, machine_memory(), "arena.results")
         self.results = KeptResults(arena, loop, min(results, arena.limit))
         self._arena, self._journal = arena, journal
         self.on_ended: Callable[[JobRecord, Ended], None] = lambda job, state: None
