@@ -113,12 +113,12 @@ class Local(JobSubmitter):
 
     def pids(self) -> dict[str, int]:
         """Return device name -> id of its process, for running processes."""
-        return self._call(self._engine.pids)
+        return self._call(self._engine.fleet.pids)
 
     def cancel(self, job: int) -> None:
         """Stop job number `job` after its current chunks."""
         jobs = self._table.jobs
-        self._post(lambda: self._engine.cancel(jobs[job]) if job in jobs else None)
+        self._post(lambda: self._engine.scheduler.cancel(jobs[job]) if job in jobs else None)
 
     def hold(self, job: int) -> bool:
         """Keep waiting job number `job` from starting; return whether that changed anything.
@@ -182,7 +182,7 @@ class Local(JobSubmitter):
     def abandon(self) -> None:
         """Kill the device processes and close, without waiting for the current chunks."""
         if self._begin_closing():
-            self._engine.kill()  # on this thread, because the engine's may be busy
+            self._engine.fleet.kill()  # on this thread, because the engine's may be busy
             self._thread.join(ABANDON_SECONDS)
             if not self._thread.is_alive():
                 self._clean_up()

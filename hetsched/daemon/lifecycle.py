@@ -130,7 +130,7 @@ def _run(config: Config, manager: ServiceManager) -> None:
         stack.callback(guarded, context.term)
         stack.callback(sessions.close)
         stack.callback(guarded, router.close)
-        engine.start()
+        engine.fleet.start()
         engine.recover(*recover(durability, contents, PUBLISH_SECONDS))
         for path, kind, accept in (
             (paths.endpoint_path(), socket.SOCK_STREAM, router.open),
@@ -222,7 +222,7 @@ class StopLadder:
         log.warning("stopping now, killing the device processes: %s", reason)
         self._manager.notify("STATUS=stopping: device processes are killed")
         self._loop.call_later(KILL_SECONDS, self._give_up)
-        self._engine.kill()
+        self._engine.fleet.kill()
 
     def _give_up(self) -> None:
         log.error("stopping: jobs haven't ended %g s after their devices", KILL_SECONDS)

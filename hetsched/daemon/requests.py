@@ -300,7 +300,7 @@ class Requests:
         def cancel_some() -> None:
             for _ in range(min(CANCELLED_PER_TURN, len(jobs))):
                 try:
-                    self._engine.cancel(jobs.pop())
+                    self._engine.scheduler.cancel(jobs.pop())
                 except Exception:  # the client needs an answer even to our own bugs
                     log.exception("a job can't be cancelled")
             if jobs:

@@ -85,10 +85,6 @@ class Engine:
         self._on_drained: Callable[[], None] | None = None
         self.on_idle: Callable[[], None] = lambda: None  # Called when it may have become so
 
-    def start(self) -> None:
-        """Start the device processes. Jobs may be submitted immediately."""
-        self.fleet.start()
-
     def admit(self, job: JobRecord) -> None:
         """Check a new job and queue it, or refuse it."""
         try:
@@ -160,9 +156,6 @@ class Engine:
             if job.outcome is not None:
                 self.queue.remember(job.number, job.outcome)
         self.scheduler.recover(jobs)
-
-    def cancel(self, job: JobRecord) -> None:
-        self.scheduler.cancel(job)
 
     def change_queue(self, job: JobRecord, change: Hold | Prioritize) -> bool:
         """Hold, release or prioritize a waiting job; return whether that changed anything.
@@ -246,13 +239,6 @@ class Engine:
             for runner in self.scheduler.runners.values()
             for activity in job_activity(runner.snapshot())
         )
-
-    def pids(self) -> dict[str, int]:
-        return self.fleet.pids()
-
-    def kill(self) -> None:
-        """End the device processes at once. Safe from any thread."""
-        self.fleet.kill()
 
     def rest(self) -> None:
         """End the processes of cores until a job needs them, unless one runs."""
