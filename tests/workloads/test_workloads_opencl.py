@@ -23,14 +23,22 @@ def runtime() -> OpenClRuntime:
     return open_runtime(processor())
 
 
-@pytest.fixture(params=["reikna", "pyvkfft"])
+MODULES = {"reikna": "reikna", "pyvkfft": "pyvkfft.opencl"}
+"""The second one takes a compiler to install, and libOpenCL.so.1 to load."""
+
+
+@pytest.fixture(params=MODULES)
 def library(request: pytest.FixtureRequest) -> str:
-    """The second one takes a compiler to install, and libOpenCL.so.1 to load."""
-    try:
-        importlib.import_module({"pyvkfft": "pyvkfft.opencl"}.get(request.param, request.param))
-    except (ImportError, OSError) as error:
-        pytest.skip(f"{request.param}: {error}")
+    need(request.param)
     return str(request.param)
+
+
+def need(variant: str) -> None:
+    """Skip the test if the library of this variant can't be loaded."""
+    try:
+        importlib.import_module(MODULES.get(variant, "hetsched"))
+    except (ImportError, OSError) as error:
+        pytest.skip(f"{variant}: {error}")
 
 
 def compute(
@@ -99,6 +107,8 @@ def test_a_shipped_workload_keeps_all_promises(
     runtime: OpenClRuntime, name: str, values: dict[str, Any]
 ) -> None:
     workload = find(name)
+    for variant in workload.variants("opencl"):
+        need(variant.name)
 
     check_workload(workload, workload.infer(values, {}), runtime=runtime)
 
