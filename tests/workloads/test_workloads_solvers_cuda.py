@@ -30,6 +30,8 @@ CASES = [
     ("heat", {"grid": "12x9", "steps": 20, "border": "dirichlet,neumann", "tolerance": 1e-9}),
     ("heat", {"grid": "6x5x4", "steps": 20, "dtype": "float64"}),
 ]
+ROUNDING = 16
+"""Of the dtype's precision, relative to the largest value: others may be nearly zero."""
 
 
 @pytest.fixture
@@ -76,8 +78,9 @@ def test_cuda_kernels_give_the_results_of_the_cores(
 
     on_cores = serial.run(workload, p, {}, (load,))
     assert abs(on_gpu.iterations - on_cores.iterations) <= (name == "pcg")
+    limit = 1e-5 if name == "pcg" else ROUNDING * np.finfo(p.dtype).eps
     for array, expected in on_cores.outputs.items():
-        np.testing.assert_allclose(on_gpu.outputs[array], expected, rtol=1e-4, atol=1e-5)
+        assert np.abs(on_gpu.outputs[array] - expected).max() <= limit * np.abs(expected).max()
 
 
 @pytest.mark.filterwarnings("ignore:divide by zero")  # CuPy doesn't warn
@@ -93,7 +96,8 @@ def test_clusters_do_not_depend_on_the_size_of_blocks(
     blocks = serial.run(on_cuda(workload, cupy), p, {}, (400,))
 
     np.testing.assert_array_equal(blocks.outputs["labels"], whole.outputs["labels"])
-    np.testing.assert_allclose(blocks.outputs["centroids"], whole.outputs["centroids"], atol=1e-5)
+    centroids, limit = whole.outputs["centroids"], ROUNDING * np.finfo("float32").eps
+    assert np.abs(blocks.outputs["centroids"] - centroids).max() <= limit * centroids.max()
 
 
 def test_more_nonzeros_than_indices_can_count_are_refused(
