@@ -44,21 +44,15 @@ _RECORD = struct.Struct("=qq")
 
 
 class Attachments:
-    """Segments and files by key.
-
-    Attributes
-    ----------
-    tail : TailCounter or None
-        Of the tails that the device shares with others.
-    """
+    """Segments and files by key."""
 
     def __init__(self, handed: MutableMapping[int, Any] | None = None) -> None:
         """`handed`: what the engine has in memory for the loop of a thread, by key."""
-        self.tail: TailCounter | None = None
+        self.tail: TailCounter | None = None  # Of the tails that the device shares with others
         self._handed = {} if handed is None else handed
         self._objects: dict[int, np.ndarray | OpenFile] = {}
+        # Of segments without all pages in place, as far as this process knows
         self._populating: dict[int, Iterator[int]] = {}
-        """Of segments without all pages in place, as far as this process knows."""
 
     def take(self, key: int) -> None:
         """Take over what the engine has handed to this loop in its own process."""
@@ -199,12 +193,7 @@ class FileLock(AbstractContextManager[None]):
 class ArenaArray:
     """An array in memory that this process has mapped.
 
-    Parameters
-    ----------
-    spec : ArraySpec
-        What kernels expect.
-    stored : ndarray
-        The whole array as stored; any dtype, order and alignment.
+    `spec`: what kernels expect. `stored`: the whole array; any dtype, order and alignment.
     """
 
     def __init__(
@@ -250,18 +239,9 @@ class OpenFile:
 class FileArray:
     """An array in a file, starting at byte `offset`, read and written in bounded memory.
 
-    Files are never mapped: a truncated one is an error here instead of SIGBUS.
-
-    Parameters
-    ----------
-    spec : ArraySpec
-    file : OpenFile or int
-        An open file, or a descriptor that the caller keeps open.
-    shape : tuple of int
-    dtype : str
-        As stored, byte order included.
-    order : "C" or "F"
-        "F" can only be read.
+    Files are never mapped: a truncated one is an error here instead of SIGBUS. `file`: open, or a
+    descriptor that the caller keeps open. `dtype`: as stored, byte order included. `order`: "C",
+    or "F", which can only be read.
     """
 
     def __init__(

@@ -35,19 +35,12 @@ CHECK_SECONDS = 1.0
 
 
 class MemoryUpkeep:
-    """When the memory that a device keeps for the next job is released.
-
-    Parameters
-    ----------
-    warm_for : float, seconds
-        How long an idle device keeps it.
-    """
+    """When the memory that a device keeps for the next job is released: if idle for `warm_for`."""
 
     def __init__(self, keeper: MemoryKeeper, warm_for: float = WARM_SECONDS) -> None:
         self._keeper = keeper
         self._warm_for = warm_for
-        self._due: float | None = None
-        """None: the device wasn't idle when it was last looked at."""
+        self._due: float | None = None  # None: it wasn't idle when it was last looked at
 
     def on_busy(self) -> None:
         """Note that the device has something to do."""
@@ -77,14 +70,8 @@ class DeviceUnusable(Exception):
 class DeviceLoop:
     """The loop of one open device.
 
-    Parameters
-    ----------
-    device : Device
-        Opened by the thread that calls `run`.
-    warm_for : float, seconds
-        How long the device keeps memory for the next job while it is idle.
-    handed : mapping or None
-        As in `Attachments`.
+    `device`: opened by the thread that calls `run`. `warm_for`: seconds that it keeps memory for
+    the next job while it is idle. `handed`: as in `Attachments`.
     """
 
     def __init__(
@@ -96,15 +83,13 @@ class DeviceLoop:
     ) -> None:
         self._channel = channel
         self._device = device
-        self._beside: Device | None = None
-        """The same core for a second job; made when there is one."""
+        self._beside: Device | None = None  # The same core for a second job, if there was one
         self._info: DeviceInfo = device.describe()
         self._keeper = device if isinstance(device, MemoryKeeper) else None
         self._upkeep = MemoryUpkeep(self._keeper, warm_for) if self._keeper else None
         self._attachments = Attachments(handed)
         self._warm_kernels: set[tuple[str, bytes, str]] = set()
-        self._jobs: list[PreparedJob] = []
-        """The one whose turn it is first."""
+        self._jobs: list[PreparedJob] = []  # The one whose turn it is first
 
     def run(self) -> None:
         """Say hello, then serve until Stop, or the engine's end. Raises DeviceUnusable."""

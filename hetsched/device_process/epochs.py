@@ -53,17 +53,9 @@ MAX_TIME = 0.02
 class IterativeRun:
     """What an epoch needs of a job that is prepared on a device.
 
-    Parameters
-    ----------
-    arrays : mapping
-        All arrays, whole, by their names in `Prepare`. Something is saved only where a device has
-        its own memory.
-
-    Raises
-    ------
-    UsageError
-        The device can't take part in iterative jobs, or lacks the variant.
-    DeviceOutOfMemory
+    `arrays`: all, whole, by their names in `Prepare`. Something is saved only where a device has
+    its own memory. Raises UsageError if the device can't take part in iterative jobs, or lacks the
+    variant; DeviceOutOfMemory.
     """
 
     def __init__(self, device: Device, job: DeviceJob, arrays: Mapping[str, np.ndarray]) -> None:
@@ -144,10 +136,7 @@ class IterationReports:
 class SaveSchedule:
     """When to save, in one epoch.
 
-    Parameters
-    ----------
-    total : int or None
-        Iterations of the whole job; None: unknown, so only those before count as its work.
+    `total`: iterations of the whole job; None: unknown, so only those before count as its work.
     """
 
     def __init__(self, total: int | None) -> None:
@@ -184,18 +173,11 @@ class EpochValues:
     Partials and values of the start alternate between both parities from round to round, as those
     of iterations do: a device may still combine the values of one round while another one already
     computes the next.
-
-    Attributes
-    ----------
-    values : Values
-        For kernels.
-    slots : sequence of int
-        Slots with rows, in the order of their rows.
     """
 
     def __init__(self, run: IterativeRun, slot: int) -> None:
-        self.values = Values()
-        self.slots: Sequence[int] = ()
+        self.values = Values()  # For kernels
+        self.slots: Sequence[int] = ()  # With rows, in the order of their rows
         self._run = run
         self._slot = slot
         self._own: dict[tuple[str, int], Mapping[str, np.ndarray]] = {}
@@ -285,12 +267,7 @@ class EpochRunner:
     def steps(self) -> Iterator[None]:
         """Run the epoch and report how it has ended.
 
-        Raises
-        ------
-        DataError
-            The method can't continue or diverges.
-        BaseException
-            Whatever a kernel raises.
+        Raises DataError if the method can't continue or diverges, and whatever a kernel raises.
         """
         self._step_began = self._began = self._reported = time.monotonic()
         reason: device_messages.StopReason

@@ -142,16 +142,10 @@ def unit_errors(
 ) -> tuple[float, float]:
     """Return max|y - ref| over max|ref|, and over rms(ref without its largest value).
 
-    The second one suits natural images, whose huge mean would otherwise hide errors.
-
-    Parameters
-    ----------
-    finite : bool
-        Whether the unit's input is finite; if not, its output must not be all finite.
-    floor : float, roundings of the largest value
-        Lower limit of the rms: the spectrum of a constant plane has nothing but its mean.
-    scale : float or array
-        Lower limit for each value; see `Workload.scale`.
+    The second one suits natural images, whose huge mean would otherwise hide errors. `finite`:
+    the unit's input is; if not, its output must not be all finite. `floor`, in roundings of the
+    largest value: lower limit of the rms, as the spectrum of a constant plane has nothing but its
+    mean. `scale`: lower limit for each value; see `Workload.scale`.
     """
     if not finite:
         missed = bool(np.isfinite(values).all())

@@ -85,17 +85,9 @@ class Pipeline:
     """The chunks of one run on one device of any kind, a bounded number of them in flight.
 
     The device orders its own operations, except where `plans.slots` requires that no
-    chunk is in flight.
-
-    Parameters
-    ----------
-    slots : SlotAllocator or None
-        None: the device works in the host's memory.
-    depth : int
-        Maximum number of chunks in flight: 1 for a synchronous device; with overlap one more than
-        the slots, but at most the window.
-    on_done : callable
-        Called with each finished chunk, in order.
+    chunk is in flight. `slots`: None: it works in the host's memory. `depth`: of chunks in flight:
+    1 for a synchronous device; with overlap one more than the slots, but at most the window.
+    `on_done`: called with each finished chunk, in order.
     """
 
     def __init__(
@@ -131,13 +123,9 @@ class Pipeline:
     def step(self) -> None:
         """Start the next chunk if there is room for one, else wait for the oldest.
 
-        A chunk that leaves no room for another is started and finished at once.
-
-        Raises
-        ------
-        StepFailed
-            The others in flight have finished, and the successful ones were reported.
-        DeviceFault
+        A chunk that leaves no room for another is started and finished at once. Raises StepFailed,
+        after the others in flight have finished, and the successful ones were reported;
+        DeviceFault.
         """
         if self._waiting and len(self._in_flight) < self._depth:
             self._begin(self._waiting.popleft())
@@ -202,17 +190,8 @@ class Described:
 class PreparedJob:
     """One attempt at a job on one device; advances a step at a time, on the loop's thread.
 
-    Parameters
-    ----------
-    command : Prepare
-        Carried out by the first steps.
-    warm : set
-        Kernels that have computed a chunk in this process: the first one loads code.
-
-    Attributes
-    ----------
-    device : Device
-        Computes this job only, until `drop`.
+    `command`: carried out by the first steps. `device`: computes this job only, until `drop`.
+    `warm`: kernels that have computed a chunk in this process: the first one loads code.
     """
 
     def __init__(
@@ -231,24 +210,22 @@ class PreparedJob:
         self._attachments = attachments
         self._send = send
         self._warm = warm
+        # The device may take chunks: its own ones have all been sent, and units may remain.
         self._tail_is_open = False
-        """The device may take chunks: its own ones have all been sent, and units may remain."""
         # In a race, the last report shows which variant has ended the process; and the queue of a
         # device with copies in flight must not run dry.
         self._gathers = not info.link and not command.rivals
+        # Finished chunks that the engine hasn't heard of, and the start of the first of them
         self._done: list[device_messages.DoneChunk] = []
-        """Finished chunks that the engine hasn't heard of."""
         self._done_since = 0.0
-        """The start of the first of them."""
+        # Chunks that the device had when the engine last sent some or heard of some
         self._level = 0
-        """Chunks that the device had when the engine last sent some or heard of some."""
         self._arrays: HostArrays = ({}, {})
         self._pipeline: Pipeline | None = None
         self._run: IterativeRun | None = None
-        self._waiting: list[Work] = []
-        """What has been ordered before the job was prepared."""
+        self._waiting: list[Work] = []  # Ordered before the job was prepared
+        # Preparing, filling, checking and epochs, after the chunks; each step is a block
         self._tasks: deque[Iterator[None]] = deque([self._preparing()])
-        """Preparing, filling, checking and epochs, after the chunks; each step is a block."""
 
     @property
     def is_prepared(self) -> bool:
@@ -291,11 +268,7 @@ class PreparedJob:
     def step(self) -> None:
         """Advance by a chunk, or by one block of a task.
 
-        Raises
-        ------
-        StepFailed
-            If no chunk failed, all tasks are dropped.
-        DeviceFault
+        Raises DeviceFault, or StepFailed: if no chunk failed, all tasks are dropped.
         """
         pipeline = self._pipeline
         if pipeline is not None and pipeline.pending:

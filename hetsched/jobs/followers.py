@@ -74,20 +74,16 @@ class Watcher:
 class Followers:
     """Everyone who hears of states. On the loop's thread only.
 
-    Parameters
-    ----------
-    interval : float, seconds
-        Between two progress messages of one job.
+    `interval`: seconds between two progress messages of one job.
     """
 
     def __init__(self, loop: Loop, interval: float = PROGRESS_INTERVAL) -> None:
         self._loop = loop
         self._interval = interval
+        # Number of a job -> when its present state is reported
         self._held_back: dict[int, Timer] = {}
-        """Number of a job -> when its present state is reported."""
         self._watchers: list[Watcher] = []
-        self.follows: Counter[int] = Counter()
-        """Client -> its requests that follow a job."""
+        self.follows: Counter[int] = Counter()  # Client -> its requests that follow a job
 
     def follow(self, job: JobRecord, follower: Follower) -> None:
         job.followers.append(follower)

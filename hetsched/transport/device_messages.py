@@ -139,35 +139,25 @@ class Iterate(msgspec.Struct, frozen=True, tag="iterate", kw_only=True):
     control segment ("control") among its arrays. Answered by IterationsDone now and then, and by
     one IterationsStopped, or by CommandFailed. An epoch is the time between two such commands:
     its devices are always the same.
-
-    Attributes
-    ----------
-    bounds : tuple of int, rows
-        Rank r has the rows from `bounds[r]` up to `bounds[r + 1]`, until the split changes.
-    first : int
-        0: the start stages come first. After the last iteration come the finish stages.
-    last : int
-        The last iteration, whether the method has converged or not; `first` - 1 or less: only
-        the finish stages, after iteration `first` - 1.
-    previous : tuple of int
-        Slots with rows in iteration `first` - 1, in the order of their rows; (): its combined
-        values are in the last slot of the partials.
-    restores : bool
-        Begin with what devices saved of iteration `first` - 1: the home arrays aren't valid.
-    paced : bool
-        Begin an iteration only when the engine allows it (virtual clocks). The newest proposal
-        then holds for that iteration.
     """
 
     attempt: int
     epoch: int
     rank: int  # Of this device among those of the epoch
     slots: tuple[int, ...]  # Of each rank in partials and control
+    # Rank r has the rows from `bounds[r]` up to `bounds[r + 1]`, until the split changes.
     bounds: tuple[int, ...]
-    first: int
+    first: int  # 0: the start stages come first. After the last iteration come the finish stages.
+    # The last iteration, whether the method has converged or not; `first` - 1 or less: only the
+    # finish stages, after iteration `first` - 1
     last: int
+    # Slots with rows in iteration `first` - 1, in the order of their rows; (): its combined values
+    # are in the last slot of the partials.
     previous: tuple[int, ...] = ()
+    # Begin with what devices saved of iteration `first` - 1: the home arrays aren't valid.
     restores: bool = False
+    # Begin an iteration only when the engine allows it (virtual clocks). The newest proposal then
+    # holds for that iteration.
     paced: bool = False
 
 

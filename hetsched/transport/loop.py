@@ -27,18 +27,11 @@ SLOW_LOG_SECONDS = 1.0
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """Goes on when a callback raises, and names callbacks that are slow in the log.
-
-    Parameters
-    ----------
-    slow_level : int
-        Level at which they are logged.
-    """
+    """Goes on when a callback raises, and names slow callbacks in the log, at `slow_level`."""
 
     def __init__(self, slow_level: int = logging.WARNING) -> None:
         super().__init__()
-        self.longest_callback = 0.0
-        """Seconds that the slowest callback took."""
+        self.longest_callback = 0.0  # Seconds that the slowest one took
         self._slow_level = slow_level
         self._next_slow_log = 0.0
         self._sockets: dict[zmq.Socket[Any], Callable[[], Any]] = {}
