@@ -71,8 +71,6 @@ class Engine:
         self.checks = Pool(loop, POOL_THREADS, config.deadlines.disk, name="checks")
         self.disk = Pool(loop, POOL_THREADS, config.deadlines.disk, name="disk")
         self.admission = Admission(self.checks, self._machine_limits)
-        # Bytes of each device's own memory, for jobs that set none
-        self.memory_limit = None if config.memory_limit is None else int(config.memory_limit)
         self.disabled: set[str] = set()  # Devices that aren't to be used at present
         # Seeds the random projections of verification, so that no workload can predict them
         self.verification_secret = secrets.randbits(48)
@@ -266,7 +264,8 @@ class Engine:
             log.warning("the planner's thread hangs: models.db isn't closed")
 
     def _machine_limits(self) -> MachineLimits:
-        return MachineLimits(self.fleet.infos, self.fleet.absent, self.arena.limit)
+        fleet, config = self.fleet, self.config
+        return MachineLimits(fleet.infos, fleet.absent, self.arena.limit, config.memory_limit)
 
     def on_no_job(self) -> None:
         """Note that no job runs."""

@@ -94,7 +94,7 @@ class SmallJobs:
         equal = [info for info in cores if info.identity == fleet.info(core).identity]
 
         def plan() -> JobPlan:
-            candidates = find_candidates(checked, equal, state, None)
+            candidates = find_candidates(checked, equal, state)
             return plan_job(checked.load, candidates, {core: checked.load}, cache=state.plan_cache)
 
         def planned(plan: JobPlan | None, error: BaseException | None) -> None:

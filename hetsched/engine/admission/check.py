@@ -84,6 +84,7 @@ class MachineLimits:
     infos: Sequence[DeviceInfo]
     absent: Mapping[str, str]  # Unusable device or kind -> why
     arena_limit: int  # Bytes of all shared memory
+    memory_limit: int | None = None  # Bytes of each device's own memory, for jobs that set none
 
 
 class Admission:
@@ -383,6 +384,7 @@ def bind(
         devices=select_devices(spec.devices, machine.infos, machine.absent),
         measure=spec.measure,
         schedule=spec.schedule,
+        memory_limit=spec.memory_limit or machine.memory_limit,
         in_files=has_files(spec),
     )
     infos = [info for info in machine.infos if info.name in job.devices]

@@ -131,6 +131,7 @@ class ResolvedJob(Declaration):
     notes: list[str] = field(default_factory=list)  # For the report
     measure: dict[str, str] = field(default_factory=dict)
     schedule: Schedule = "best"
+    memory_limit: int | None = None  # Bytes of each device's own memory that it may use
     converted: bool = False  # An input's dtype or order differs from the kernels'
     in_files: bool = False  # An array is stored in a file; still true after `close`
     # Identifies the job and its inputs beside finished parts of its outputs; "": these aren't kept

@@ -37,24 +37,22 @@ def next_plan(
     job: ResolvedJob,
     infos: Sequence[DeviceInfo],
     state: PlanningState,
-    memory_limit: int | None,
     unstarted: Collection[str] = (),
 ) -> JobPlan:
     """Return shares, chunks and variants for the next run of `job` on some of `infos`.
 
-    `memory_limit`: bytes of each device's own memory, from the user or the configuration.
     `unstarted`: devices whose process isn't running yet.
     """
     if job.measure:
         return equal_plan(
             job.load,
-            [(info, device_demand(job, info, state, memory_limit)) for info in infos],
+            [(info, device_demand(job, info, state)) for info in infos],
             job.measure,
             lambda info: [variant.name for variant in state.variants.usable(job, info)],
         )
-    kind = job_kind(job, (info.name for info in infos), memory_limit)
+    kind = job_kind(job, (info.name for info in infos))
     planner = state.plans.planner(kind, job.load)
-    candidates = find_candidates(job, infos, state, memory_limit, unstarted)
+    candidates = find_candidates(job, infos, state, unstarted)
     if planner.is_new:
         candidates = with_idle_runs(job, candidates, state)
     return planner.next(candidates, state.machine(), state.plans.runs(kind))
@@ -131,7 +129,6 @@ def find_candidates(
     job: ResolvedJob,
     infos: Sequence[DeviceInfo],
     state: PlanningState,
-    memory_limit: int | None,
     unstarted: Collection[str] = (),
 ) -> list[Candidate]:
     """Return a candidate for each device with a working variant. Raises Unavailable."""
@@ -139,7 +136,7 @@ def find_candidates(
     candidates = [
         replace(candidate.beside(beside[info.name]), needs_start=info.name in unstarted)
         for info in infos
-        if (candidate := _candidate(job, info, state, memory_limit)) is not None
+        if (candidate := _candidate(job, info, state)) is not None
     ]
     if not candidates:
         if infos and all(info.members for info in infos):
@@ -234,21 +231,18 @@ def _model_keys(job: ResolvedJob, info: DeviceInfo, state: PlanningState) -> lis
     return [model_key(job, info, variant, beside) for beside in CO_RUNNERS for variant in variants]
 
 
-def device_demand(
-    job: ResolvedJob, info: DeviceInfo, state: PlanningState, memory_limit: int | None
-) -> MemoryDemand:
+def device_demand(job: ResolvedJob, info: DeviceInfo, state: PlanningState) -> MemoryDemand:
     """Return the demand of `job` on `info` with its lowest limit, or no limit without a link."""
     demand = declared_demand(job.workload, job.params, info.kind)
-    limits = (info.memory, memory_limit, state.memory_limits.get(info.name)) if info.link else ()
-    limit = min((limit for limit in limits if limit is not None), default=None)
-    return replace(demand, limit=limit)
+    known = (info.memory, job.memory_limit, state.memory_limits.get(info.name))
+    limits = [limit for limit in known if info.link and limit is not None]
+    return replace(demand, limit=min(limits, default=None))
 
 
 def _candidate(
     job: ResolvedJob,
     info: DeviceInfo,
     state: PlanningState,
-    memory_limit: int | None,
 ) -> Candidate | None:
     variants = state.variants.ready(job, info)
     if not variants:
@@ -267,7 +261,7 @@ def _candidate(
         races = state.store.races(keys[0].race_key).renamed(labels)
     return Candidate(
         info=info,
-        demand=device_demand(job, info, state, memory_limit),
+        demand=device_demand(job, info, state),
         models=dict.fromkeys(names),
         run_counts={name: sum(counts[name] for counts in runs_beside.values()) for name in names},
         is_staged=job.storage != "memory",
@@ -303,7 +297,6 @@ def first_plan(
     spec: JobSpec,
     infos: Sequence[DeviceInfo],
     state: PlanningState,
-    memory_limit: int | None = None,
 ) -> FirstPlan:
     """Return variants and first shares. Chunks have no meaning: rows change while the job runs.
 
@@ -313,7 +306,7 @@ def first_plan(
     assert job.iterative is not None and isinstance(job.workload, Iterative)
     overhead = piece_overhead(job.workload, job.params)
     single = [info for info in infos if not info.members]
-    found = find_candidates(job, single or infos, state, memory_limit)
+    found = find_candidates(job, single or infos, state)
     demands = {each.info.name: _demand_of_rows(each, overhead) for each in found}
     candidates = [each for each in found if demands[each.info.name].fits([1])]
     if not candidates:

@@ -45,7 +45,6 @@ class JobPlanning:
     def __init__(self, runner: JobRunner) -> None:
         self._runner = runner
         self._job = runner.job
-        self._memory_limit = runner.spec.memory_limit or runner.engine.memory_limit
         self._engine = runner.engine
         self._state = runner.engine.planning
         self._infos: Sequence[DeviceInfo] = ()
@@ -103,22 +102,18 @@ class JobPlanning:
             runner.note(news)
         if tuner.is_worth_a_look(job) and not job.measure and runner.latest is None:
             computed = await self._in_planner(
-                lambda: computed_seconds(
-                    find_candidates(job, self._infos, self._state, self._memory_limit), job.load
-                )
+                lambda: computed_seconds(find_candidates(job, self._infos, self._state), job.load)
             )
             await tuner.tune_now(job, computed, runner.report_planning)
 
     def _kind(self) -> JobKind:
-        return job_kind(self._job, [info.name for info in self._infos], self._memory_limit)
+        return job_kind(self._job, [info.name for info in self._infos])
 
     async def _first_plan(self, infos: Sequence[DeviceInfo]) -> JobPlan:
         """Return the plan of an attempt at iterations; the first one also has the balance."""
         job, spec, iterations = self._job, self._runner.spec, self._runner.iterations
         assert iterations is not None
-        first = await self._in_planner(
-            lambda: first_plan(job, spec, infos, self._state, self._memory_limit)
-        )
+        first = await self._in_planner(lambda: first_plan(job, spec, infos, self._state))
         working = [each.device for each in first.plan.assignments if each.chunks]
         iterations.balance_with(first.balance, working)
         return first.plan
@@ -134,7 +129,7 @@ class JobPlanning:
         # With the memory that devices have now, not when the job started.
         current = {info.name: info for info in self._state.machine()}
         infos = [current.get(info.name, info) for info in self._infos]
-        plan = next_plan(self._job, infos, self._state, self._memory_limit, self._unstarted)
+        plan = next_plan(self._job, infos, self._state, self._unstarted)
         if not self._job.measure:
             plans.put(self._kind(), plan, generation)
         return plan

@@ -38,10 +38,10 @@ JobKind = tuple[str, bytes, str, tuple[str, ...], int | None, str]
 """Workload, params, storage, devices, memory limit, schedule."""
 
 
-def job_kind(job: ResolvedJob, devices: Iterable[str], memory_limit: int | None) -> JobKind:
+def job_kind(job: ResolvedJob, devices: Iterable[str]) -> JobKind:
     """Return the kind of `job` when it runs on `devices`."""
-    names = tuple(devices)
-    return job.reference, job.encoded_params, job.storage, names, memory_limit, job.schedule
+    names, limit = tuple(devices), job.memory_limit
+    return job.reference, job.encoded_params, job.storage, names, limit, job.schedule
 
 
 @dataclass

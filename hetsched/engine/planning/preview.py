@@ -40,35 +40,29 @@ def preview(spec: JobSpec, config: Config, source: str) -> Explanation:
     unstarted = {process.device.name for process in machine.processes if process.lazy}
     arena_limit = resolve_size(config.arena.limit, machine_memory(), "arena.limit")
     with contextlib.ExitStack() as stack:
-        job = resolve(spec, MachineLimits(infos, machine.absent, arena_limit))
+        limits = MachineLimits(infos, machine.absent, arena_limit, config.memory_limit)
+        job = resolve(spec, limits)
         stack.callback(job.close)
         store = ModelStore(paths.models_path(), read_only=True)
         stack.callback(store.close)
-        limit = _memory_limit(spec, config)
         selected = [info for info in infos if info.name in job.devices]
         state = PlanningState(store, machine=lambda: infos)
         if job.iterative is not None:
-            plan = first_plan(job, spec, selected, state, limit).plan
+            plan = first_plan(job, spec, selected, state).plan
             devices = tuple(assignment.device for assignment in plan.assignments)
             return explain_iterations(subject_of(job), plan, IterationHistory(devices=devices))
-        plan = next_plan(job, selected, state, limit, unstarted)
+        plan = next_plan(job, selected, state, unstarted)
         return explain_job(subject_of(job), plan, cache=state.plan_cache)
-
-
-def _memory_limit(spec: JobSpec, config: Config) -> int | None:
-    if spec.memory_limit is not None or config.memory_limit is None:
-        return spec.memory_limit
-    return int(config.memory_limit)
 
 
 def _on_profile(spec: JobSpec, config: Config, source: str) -> Explanation:
     """Explain the plan for the devices of a machine profile, with the bytes of the workload."""
-    limit = _memory_limit(spec, config)
     nothing = MemoryDemand(input_bytes=0, work_bytes=0, output_bytes=0)
     unit = ProfiledLoad(1, 1.0, 1.0, 1.0, lambda kind: nothing)
     infos = [device.info for device in machine_for(config, source, unit).devices]
     arena_limit = resolve_size(config.arena.limit, machine_memory(), "arena.limit")
-    with contextlib.closing(resolve(spec, MachineLimits(infos, {}, arena_limit))) as job:
+    limits = MachineLimits(infos, {}, arena_limit, config.memory_limit)
+    with contextlib.closing(resolve(spec, limits)) as job:
         if job.iterative is not None:
             raise UsageError(
                 f"{job.workload.name} is iterative: a machine profile has no costs of iterations;"
@@ -84,7 +78,7 @@ def _on_profile(spec: JobSpec, config: Config, source: str) -> Explanation:
             flops,
             lambda kind: declared_demand(job.workload, job.params, kind),
         )
-        machine = machine_for(config, source, load, limit)
+        machine = machine_for(config, source, load, job.memory_limit)
         candidates = [
             replace(candidate, schedule=job.schedule)
             for candidate in machine.candidates(machine.true_models)
