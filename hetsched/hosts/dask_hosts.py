@@ -30,7 +30,7 @@ from hetsched.hosts.tcp import Link, TcpHosts
 from hetsched.hosts.worker import place
 from hetsched.units import quoted
 
-LOOK = 1.0
+LOOK = 2.0
 """Seconds between two looks for new workers."""
 RETRY = 3.0
 """Seconds before a worker without a connection is asked again."""
