@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -24,6 +23,7 @@ from hetsched.workload import (
     Reduction,
     Rows,
     Stage,
+    StageCall,
     StageKernel,
     StateArray,
     Values,
@@ -140,30 +140,30 @@ def make(p: DiffusionParams, load: int, context: KernelContext) -> Mapping[str, 
     """Return the kernels by stage. On a GPU partials and values are on the host."""
     to_host = getattr(context.xp, "asnumpy", np.asarray)
 
-    def copy(rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Any) -> None:
-        done = int(values.now["rounds"]) if values.now else 0
-        outputs["u"][...] = inputs["x"] * 2.0**done / 4
-        partials["rounds"][...] = done + 1
+    def copy(call: StageCall) -> None:
+        done = int(call.values.now["rounds"]) if call.values.now else 0
+        call.outputs["u"][...] = call.inputs["x"] * 2.0**done / 4
+        call.partials["rounds"][...] = done + 1
 
-    def mean(rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Any) -> None:
-        own = inputs["u"][1:-1]
-        outputs["means"][...] = own.mean(axis=1)
-        partials["total"][...] = to_host(own.sum(axis=0))
+    def mean(call: StageCall) -> None:
+        own = call.inputs["u"][1:-1]
+        call.outputs["means"][...] = own.mean(axis=1)
+        call.partials["total"][...] = to_host(own.sum(axis=0))
 
-    def smooth(rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Any) -> None:
-        u = inputs["u"]
+    def smooth(call: StageCall) -> None:
+        u, new = call.inputs["u"], call.outputs["u"]
         if p.slow_until and not Path(p.slow_until).exists():
             time.sleep(SLOW_SECONDS)
-        mean = inputs["means"].mean()
-        outputs["u"][...] = (u[:-2] + 2 * u[1:-1] + u[2:]) / 4 - 0.01 * mean
-        partials["change"][...] = to_host(np.abs(outputs["u"] - u[1:-1]).max())
-        if rows.is_first and p.is_bad:
+        mean = call.inputs["means"].mean()
+        new[...] = (u[:-2] + 2 * u[1:-1] + u[2:]) / 4 - 0.01 * mean
+        call.partials["change"][...] = to_host(np.abs(new - u[1:-1]).max())
+        if call.rows.is_first and p.is_bad:
             raise DataError("row 0 is bad data")
 
-    def result(rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Any) -> None:
-        outputs["y"][...] = inputs["u"][1:-1]
-        if rows.is_first:
-            outputs["totals"][...] = context.xp.asarray(values.now["total"])
+    def result(call: StageCall) -> None:
+        call.outputs["y"][...] = call.inputs["u"][1:-1]
+        if call.rows.is_first:
+            call.outputs["totals"][...] = context.xp.asarray(call.values.now["total"])
 
     return {"copy": copy, "mean": mean, "smooth": smooth, "result": result}
 

@@ -24,7 +24,7 @@ from hetsched.workload import (
     ArraySpec,
     Kernel,
     KernelContext,
-    Rows,
+    StageCall,
     StageKernel,
     Variant,
     Workload,
@@ -315,12 +315,14 @@ def make_diffusion(p: Any, load: int, context: KernelContext) -> Mapping[str, St
     kernels = dict(diffusing_workload.make(p, load, context))
     iterations = itertools.count(1)
 
-    def copy(rows: Rows, *arrays: Any) -> None:
+    def copy(call: StageCall) -> None:
+        rows = call.rows
         if rows.first <= p.bad_row < rows.stop:
             raise DataError(f"row {p.bad_row} is bad data")
-        kernels["copy"](rows, *arrays)
+        kernels["copy"](call)
 
-    def smooth(rows: Rows, *arrays: Any) -> None:
+    def smooth(call: StageCall) -> None:
+        rows = call.rows
         if p.counts:
             with open(f"{p.counts}.{os.getpid()}", "ab", buffering=0) as file:
                 file.write(bytes(rows.count))
@@ -328,11 +330,11 @@ def make_diffusion(p: Any, load: int, context: KernelContext) -> Mapping[str, St
             os.kill(os.getpid(), 9)
         if p.slow_until and not Path(p.slow_until).exists():
             Path(f"{p.slow_until}.begun").touch()
-        kernels["smooth"](rows, *arrays)
+        kernels["smooth"](call)
 
-    def result(rows: Rows, *arrays: Any) -> None:
+    def result(call: StageCall) -> None:
         if not p.unwritten:
-            kernels["result"](rows, *arrays)
+            kernels["result"](call)
 
     return {**kernels, "copy": copy, "smooth": smooth, "result": result}
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from hetsched.workload import Arrays, Iterative, Reduction, Rows, Stage, StateArray
+from hetsched.workload.iterative import StageCall, StageKernel
 
 
 class Part(enum.Enum):
@@ -34,6 +35,13 @@ def state_shape(array: StateArray, load: int) -> tuple[int, ...]:
 def stages_of(workload: Iterative, params: Any, part: Part) -> tuple[Stage, ...]:
     """Return the stages of one round of `part`."""
     return tuple(getattr(workload, part.value)(params))
+
+
+def compute_stage(kernel: StageKernel, call: StageCall) -> None:
+    for partial in call.partials.values():
+        partial[...] = 0
+    with np.errstate(all="ignore"):  # overflows and NaN are found in the results
+        kernel(call)
 
 
 class Home:

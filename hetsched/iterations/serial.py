@@ -19,13 +19,14 @@ from hetsched.iterations.home import (
     Home,
     Part,
     combine,
+    compute_stage,
     partials_shape,
     slot_of,
     stages_of,
     state_shape,
 )
 from hetsched.iterations.saved_state import SavedState, restore_state, state_views
-from hetsched.workload import Iterative, KernelContext, Rows, Stage, StageKernel, Values
+from hetsched.workload import Iterative, KernelContext, Rows, Stage, StageCall, StageKernel, Values
 from hetsched.workload.protocol import KernelArrays
 
 POISON = 77
@@ -180,5 +181,6 @@ class _SerialRun:
         own = self._home.views(stage, part, iteration, rows)
         inputs, outputs = map(KernelArrays, own)
         partials = slot_of({n: self._partials[n] for n in stage.reductions}, iteration, slot)
-        self._kernels[stage.name](rows, inputs, outputs, values, partials)
+        call = StageCall(rows, inputs, outputs, values, partials)
+        compute_stage(self._kernels[stage.name], call)
         self._home.refresh_borders(stage, part, iteration, rows)

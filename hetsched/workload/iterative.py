@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from hetsched.memory import MemoryDemand
 from hetsched.workload.protocol import Arrays, BaseWorkload, array_bytes
@@ -154,14 +154,33 @@ class Blocks:
         return {**inputs, **self.begin(inputs)}
 
 
-StageKernel = Callable[[Rows, Arrays, Arrays, Values, Arrays], None]
-"""kernel(rows, inputs, outputs, values, partials) computes one stage on some rows.
+class StageCall(NamedTuple):
+    """What a kernel computes: one stage on some rows, never on none.
 
-`inputs`: own rows of split arrays, with their halo if they have one; all of resident and whole
-ones, but of those with pointers the entries of own rows. `outputs`: own rows, without halo; of
-whole-out arrays all, but only for the device that has the first row (`rows.is_first`). `partials`:
-name -> array of the reduction's shape, which the kernel fills. Never called without rows, and none
-of the arrays may be kept after the call. Raises DataError if the data make the method impossible.
+    Attributes
+    ----------
+    inputs : mapping
+        Own rows of split arrays, with their halo if they have one; all of resident and whole ones,
+        but of those with pointers the entries of own rows.
+    outputs : mapping
+        Own rows, without halo; of whole-out arrays all, but only for the device that has the first
+        row (`rows.is_first`).
+    partials : mapping
+        Name -> array of the reduction's shape, zero at first, which the kernel fills.
+    """
+
+    rows: Rows
+    inputs: Arrays
+    outputs: Arrays
+    values: Values
+    partials: Arrays
+
+
+StageKernel = Callable[[StageCall], None]
+"""Computes a stage, without NumPy's warnings of overflows and NaN.
+
+None of the arrays may be kept after the call. Raises DataError if the data make the method
+impossible.
 """
 
 

@@ -15,7 +15,7 @@ from solver_cases import CHOLESKY, PCG, poisson, splits
 
 from hetsched.errors import JobFailed
 from hetsched.iterations import serial
-from hetsched.workload import Iterative, KernelContext, Rows, Variant, find
+from hetsched.workload import Iterative, KernelContext, Rows, StageCall, Values, Variant, find
 
 PCG_FILE = "hetsched_workloads.pcg.cupy_cuda"
 CASES = [
@@ -125,7 +125,8 @@ def test_pcg_on_a_gpu_gives_the_result_of_the_cores(preconditioner: Any) -> None
     inputs = {name: real.asarray(array) for name, array in arrays.items()}
     y, partials = real.empty(p.n), {"pq": np.zeros(-(-p.n // PCG.granule(p)))}
 
-    kernels["multiply"](Rows(0, p.n, p.n), inputs, {"product": y}, None, partials)
+    call = StageCall(Rows(0, p.n, p.n), inputs, {"product": y}, Values(), partials)
+    kernels["multiply"](call)
 
     np.testing.assert_allclose(real.asnumpy(y), a @ b, atol=1e-12)
     assert partials["pq"].sum() == pytest.approx(b @ (a @ b))

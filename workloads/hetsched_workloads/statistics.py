@@ -24,9 +24,9 @@ from hetsched.workload import (
     Reduction,
     Rows,
     Stage,
+    StageCall,
     StageKernel,
     StateArray,
-    Values,
 )
 from hetsched_workloads import DTYPES, extents
 
@@ -195,21 +195,16 @@ class _Kernels:
         flat, size = inputs["x"].reshape(-1), BLOCK[self._xp.__name__]
         return [flat[first : first + size] for first in range(0, len(flat), size)]
 
-    def moments(
-        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
+    def moments(self, call: StageCall) -> None:
         parts = []
-        for x in self._blocks(inputs):
+        for x in self._blocks(call.inputs):
             mean = float(x.mean(dtype="float64"))
             squares = float((self._xp.subtract(x, mean, dtype="float64") ** 2).sum())
             parts.append((len(x), mean, squares, float(x.min()), float(x.max())))
-        partials["moments"][...] = merge_moments(parts)
-        partials["histogram"][...] = partials["digits"][...] = partials["targets"][...] = 0
-        partials["targets"][:, 1] = self._p.ranks
+        call.partials["moments"][...] = merge_moments(parts)
+        call.partials["targets"][:, 1] = self._p.ranks
 
-    def count(
-        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
+    def count(self, call: StageCall) -> None:
         """Count digits; in the first pass also the histogram, which later ones hand on.
 
         Raises
@@ -219,18 +214,17 @@ class _Kernels:
         """
         import numpy as np
 
-        moments, before = values.now["moments"], values.before
+        moments, before, partials = call.values.now["moments"], call.values.before, call.partials
         if not np.isfinite(moments).all():
             raise DataError("x: values aren't finite, or too large; there are no statistics of it")
         targets = _narrowed(before["targets"], before["digits"])
         is_first = not targets[0, 2]
         targets[:, 2] += 1
         partials["targets"][...] = targets
-        partials["digits"][...] = 0
-        partials["histogram"][...] = before["histogram"] if rows.is_first else 0
+        partials["histogram"][...] = before["histogram"] if call.rows.is_first else 0
         shift = self._bits - DIGIT_BITS * int(targets[0, 2])
         limits = _range(self._p, moments[3], moments[4])
-        for x in self._blocks(inputs):
+        for x in self._blocks(call.inputs):
             keys = self._keys(x)
             for prefix in np.unique(targets[:, 0]):
                 same = keys if is_first else keys[keys >> (shift + DIGIT_BITS) == int(prefix)]
@@ -247,14 +241,12 @@ class _Kernels:
         sign = bits.dtype.type(1 << (self._bits - 1))
         return self._xp.where(bits & sign, ~bits, bits | sign)
 
-    def result(
-        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
-        if not rows.is_first:
+    def result(self, call: StageCall) -> None:
+        if not call.rows.is_first:
             return
         import numpy as np
 
-        p, now = self._p, values.now
+        p, now = self._p, call.values.now
         count, mean, squares, low, high = now["moments"].tolist()
         targets = _narrowed(now["targets"], now["digits"])
         keys = targets[:, 0].astype(f"uint{self._bits}")
@@ -268,8 +260,8 @@ class _Kernels:
             "edges": np.histogram_bin_edges([], p.bins, _range(p, low, high)),
             "quantiles": below + (above - below) * (places - np.floor(places)),
         }
-        for name, values_ in results.items():
-            outputs[name][...] = self._xp.asarray(values_)
+        for name, values in results.items():
+            call.outputs[name][...] = self._xp.asarray(values)
 
 
 def _narrowed(targets: Any, digits: Any) -> Any:

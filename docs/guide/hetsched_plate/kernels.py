@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hetsched.workload import Arrays, Rows, StageKernel, Values
+from hetsched.workload import StageCall, StageKernel
 
 
 def make(xp: Any) -> Mapping[str, StageKernel]:
     """Return the kernels for the array module `xp`."""
 
-    def begin(rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Any) -> None:
-        outputs["u"][...] = inputs["x"]
+    def begin(call: StageCall) -> None:
+        call.outputs["u"][...] = call.inputs["x"]
 
-    def relax(rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Any) -> None:
-        u, new = inputs["u"], outputs["u"]
+    def relax(call: StageCall) -> None:
+        rows, u, new = call.rows, call.inputs["u"], call.outputs["u"]
         old = u[1:-1]  # own rows; the first and the last row of `u` are the halo
         new[...] = old
         first, stop = int(rows.is_first), rows.count - int(rows.is_last)
@@ -24,9 +24,9 @@ def make(xp: Any) -> Mapping[str, StageKernel]:
         inner += old[first:stop, :-2]
         inner += old[first:stop, 2:]
         inner *= 0.25
-        partials["change"][...] = xp.abs(new - old).max()
+        call.partials["change"][...] = xp.abs(new - old).max()
 
-    def end(rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Any) -> None:
-        outputs["y"][...] = inputs["u"][1:-1]
+    def end(call: StageCall) -> None:
+        call.outputs["y"][...] = call.inputs["u"][1:-1]
 
     return {"begin": begin, "relax": relax, "end": end}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hetsched.errors import DataError
-from hetsched.workload import Arrays, KernelContext, RowCache, Rows, StageKernel, Values
+from hetsched.workload import KernelContext, RowCache, Rows, StageCall, StageKernel
 from hetsched_lbm import LbmParams
 from hetsched_lbm.lattice import DIRECTIONS, collision_matrix, equilibrium, moment_matrix
 from hetsched_lbm.walls import links
@@ -45,9 +45,8 @@ class ArrayFlow:
         self._collision_matrix = xp.asarray(collision_matrix(p).astype(dtype))
         self._bounces: RowCache[list[tuple[Any, Any, Any]]] = RowCache()
 
-    def begin(
-        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
+    def begin(self, call: StageCall) -> None:
+        rows, inputs, outputs = call.rows, call.inputs, call.outputs
         is_part = self._p.of_rows > 0
         if self._p.has_mask and rows.is_first and not is_part and bool(inputs["mask"].all()):
             raise DataError("mask: all cells are solid")
@@ -59,29 +58,25 @@ class ArrayFlow:
         if self._p.has_mask and not is_part:
             is_fluid = inputs["mask"][rows.first : rows.stop] == 0
             outputs["f"][...] *= is_fluid[:, np.newaxis]
-        partials["steps"][...] = 0
 
-    def step(
-        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
-        former, new = inputs["f"], outputs["f"]
-        mask = inputs.get("mask")
+    def step(self, call: StageCall) -> None:
+        rows, former, new = call.rows, call.inputs["f"], call.outputs["f"]
+        mask = call.inputs.get("mask")
         bounces = self._bounces.get(rows.first, rows.stop, lambda: self._find_bounces(rows, mask))
         excess, change = 0.0, 0.0
-        with np.errstate(all="ignore"):  # an unstable flow is reported when it isn't finite
-            for index, first in enumerate(range(0, rows.count, self._count)):
-                out = new[first : first + self._count]
-                halo = former[first : first + len(out) + 2]
-                work = self._area[: len(out)]
-                self._stream(halo, work)
-                self._bounce(halo, work, bounces[index])
-                excess += self._collide(work, out)
-                if self._p.tolerance > 0:
-                    change = max(change, self._change(out, halo[1:-1], work[:, :9]))
-        partials["excess"][...] = excess
-        partials["steps"][...] = values.before["steps"] + 1
+        for index, first in enumerate(range(0, rows.count, self._count)):
+            out = new[first : first + self._count]
+            halo = former[first : first + len(out) + 2]
+            work = self._area[: len(out)]
+            self._stream(halo, work)
+            self._bounce(halo, work, bounces[index])
+            excess += self._collide(work, out)
+            if self._p.tolerance > 0:
+                change = max(change, self._change(out, halo[1:-1], work[:, :9]))
+        call.partials["excess"][...] = excess
+        call.partials["steps"][...] = call.values.before["steps"] + 1
         if self._p.tolerance > 0:
-            partials["change"][...] = change
+            call.partials["change"][...] = change
 
     def _find_bounces(self, rows: Rows, mask: Any) -> list[tuple[Any, Any, Any]]:
         """Return the links of the blocks: (index in the work area, in the halo, gain) of each."""
@@ -140,9 +135,8 @@ class ArrayFlow:
         self._xp.subtract(new, former, out=work)
         return float(max(work.max(), -work.min()))
 
-    def result(
-        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
+    def result(self, call: StageCall) -> None:
+        rows, inputs, outputs = call.rows, call.inputs, call.outputs
         p, xp = self._p, self._xp
         mask = inputs.get("mask")
         for first in range(0, rows.count, self._count):
@@ -160,4 +154,4 @@ class ArrayFlow:
                 outputs["velocity"][part][solid] = 0
         outputs["populations"][...] = inputs["f"][1:-1]
         if rows.is_first:
-            outputs["steps"][...] = int(values.now["steps"])
+            outputs["steps"][...] = int(call.values.now["steps"])

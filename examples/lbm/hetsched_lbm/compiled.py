@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
-from hetsched.workload import Arrays, KernelContext, RowCache, Rows, StageKernel, Values
+from hetsched.workload import KernelContext, RowCache, StageCall, StageKernel
 from hetsched_lbm import LbmParams, array_stages
 from hetsched_lbm.lattice import DIRECTIONS, OPPOSITE, WEIGHTS
 from hetsched_lbm.walls import PackedLinks, packed_links
@@ -69,20 +69,16 @@ class CompiledFlow:
         none = np.zeros(2, np.int64), np.zeros(0, np.int32), np.zeros(0, np.uint8)
         self.advance(f, f[:1].copy(), PackedLinks(*none))
 
-    def step(
-        self, rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
-        excess, change = self.advance(inputs["f"], outputs["f"], self._find(rows, inputs))
-        partials["excess"][...] = excess
-        partials["steps"][...] = values.before["steps"] + 1
-        if self._p.tolerance > 0:
-            partials["change"][...] = change
-
-    def _find(self, rows: Rows, inputs: Arrays) -> PackedLinks:
-        mask = inputs.get("mask")
-        return self._links.get(
+    def step(self, call: StageCall) -> None:
+        rows, mask = call.rows, call.inputs.get("mask")
+        links = self._links.get(
             rows.first, rows.stop, lambda: packed_links(self._p, mask, rows, COLUMNS)
         )
+        excess, change = self.advance(call.inputs["f"], call.outputs["f"], links)
+        call.partials["excess"][...] = excess
+        call.partials["steps"][...] = call.values.before["steps"] + 1
+        if self._p.tolerance > 0:
+            call.partials["change"][...] = change
 
     def advance(self, f: np.ndarray, new: np.ndarray, links: PackedLinks) -> tuple[float, float]:
         """Write new populations; return the mass in excess of 1 a cell, and the largest change."""

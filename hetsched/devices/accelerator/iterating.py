@@ -37,16 +37,16 @@ from hetsched.devices.accelerator.runtime import Copy, PhaseEvents, Queue, Runti
 from hetsched.devices.base import DeviceOutOfMemory, IterativeJob, StageSeconds
 from hetsched.devices.kernels import find_variant, make_kernel
 from hetsched.errors import DataError
-from hetsched.iterations.home import Part, combine
+from hetsched.iterations.home import Part, combine, compute_stage
 from hetsched.iterations.row_transfers import RowTransfers
 from hetsched.iterations.saved_state import saved_names
-from hetsched.workload import KernelContext, Rows, Stage, StageKernel, Values
+from hetsched.workload import KernelContext, Rows, Stage, StageCall, StageKernel, Values
 from hetsched.workload.protocol import KernelArrays
 
 Guard = Callable[[], AbstractContextManager[None]]
 
 
-class _StageCall(NamedTuple):
+class _StageRun(NamedTuple):
     part: Part
     stage: Stage
     iteration: int
@@ -150,7 +150,7 @@ class AcceleratorStages:
                 )
                 for piece, rows in self._pieces
             ]
-            seconds = self._run(_StageCall(part, stage, iteration, values), flights)
+            seconds = self._run(_StageRun(part, stage, iteration, values), flights)
             for name, target in partials.items():
                 parts = np.stack([flight.partials[name] for flight in flights])[np.newaxis]
                 target[...] = combine(self._reductions[name], parts, 0, range(len(flights)))
@@ -253,7 +253,7 @@ class AcceleratorStages:
 
     # ---- a stage
 
-    def _run(self, call: _StageCall, flights: list[_Flight]) -> StageSeconds:
+    def _run(self, call: _StageRun, flights: list[_Flight]) -> StageSeconds:
         """Run all pieces; return when the last copy out has ended.
 
         Transfer is the time in which no kernel ran.
@@ -274,7 +274,7 @@ class AcceleratorStages:
             raise
         return StageSeconds(seconds, max(0.0, end.seconds_after(begin) - seconds))
 
-    def _fetch(self, call: _StageCall) -> None:
+    def _fetch(self, call: _StageRun) -> None:
         """Start to copy in what other devices wrote, which all pieces wait for."""
         rows = self._rows if self._held is None else self._held.rows
         copies = list[Copy]()
@@ -289,7 +289,7 @@ class AcceleratorStages:
     def _copy_in(self, copies: Sequence[Copy]) -> None:
         self._h2d.copy_in(self._pins.split(copies), _largest(copies))
 
-    def _issue(self, call: _StageCall, waiting: deque[_Flight]) -> float:
+    def _issue(self, call: _StageRun, waiting: deque[_Flight]) -> float:
         """Issue all operations; return the seconds of kernels that have ended."""
         seconds, held = 0.0, None
         last: dict[int, _Flight] = {}
@@ -316,7 +316,7 @@ class AcceleratorStages:
             self._end(call, held)
         return seconds
 
-    def _begin(self, call: _StageCall, flight: _Flight, previous: _Flight | None) -> None:
+    def _begin(self, call: _StageRun, flight: _Flight, previous: _Flight | None) -> None:
         if previous is not None:
             self._h2d.wait(previous.events.out_end)
         if flight.piece is not self._held:
@@ -325,11 +325,12 @@ class AcceleratorStages:
             self._h2d.copy_in(self._pins.split(copies), flight.rows.count)
         self._h2d.record(flight.events.in_end)
 
-    def _launch(self, call: _StageCall, flight: _Flight) -> None:
+    def _launch(self, call: _StageRun, flight: _Flight) -> None:
         own = flight.piece.views(call.stage, call.part, call.iteration)
         inputs, outputs = map(KernelArrays, own)
         kernel = self._kernels[call.stage.name]
-        run = partial(kernel, flight.rows, inputs, outputs, call.values, flight.partials)
+        own_call = StageCall(flight.rows, inputs, outputs, call.values, flight.partials)
+        run = partial(compute_stage, kernel, own_call)
         self._compute.wait(flight.events.in_end)
         self._compute.record(flight.events.compute_start)
         self._compute.launch(run, flight.rows.count)
@@ -341,7 +342,7 @@ class AcceleratorStages:
         events.out_end.wait()
         return events.compute_end.seconds_after(events.compute_start)
 
-    def _end(self, call: _StageCall, flight: _Flight) -> None:
+    def _end(self, call: _StageRun, flight: _Flight) -> None:
         """Copy out what other devices may read, or what is due."""
         state, part, iteration = self._arrays.state, call.part, call.iteration
         piece, is_due = flight.piece, part is not Part.ITERATION or not self._is_deferring

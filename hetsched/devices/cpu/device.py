@@ -34,8 +34,9 @@ from hetsched.devices.base import (
 from hetsched.devices.kernels import find_variant, kernel_key, make_kernel, range_of
 from hetsched.devices.slot_layout import HostBuffers
 from hetsched.errors import InternalError, UsageError
-from hetsched.iterations.home import Part
-from hetsched.workload import Arrays, Kernel, KernelContext, Rows, Stage, StageKernel, Values
+from hetsched.iterations.home import Part, compute_stage
+from hetsched.workload import Arrays, Kernel, KernelContext, Rows, Stage, Values
+from hetsched.workload.iterative import StageCall, StageKernel
 from hetsched.workload.protocol import KernelArrays
 
 Views = dict[str, np.ndarray]
@@ -84,7 +85,16 @@ class CpuKernels:
         """
         variant = find_variant(job, self._kind)
         made: Any = make_kernel(variant, job, self._context(job))
-        return {name: self._adapted(kernel) for name, kernel in made.items()}
+        return {name: self._adapted_stage(kernel) for name, kernel in made.items()}
+
+    def _adapted_stage(self, kernel: StageKernel) -> StageKernel:
+        def adapted(call: StageCall) -> None:
+            def compute(inputs: Arrays, outputs: Arrays) -> None:
+                kernel(call._replace(inputs=inputs, outputs=outputs))
+
+            self._adapted(compute)(call.inputs, call.outputs)
+
+        return adapted
 
     def _context(self, job: DeviceJob) -> KernelContext:
         return KernelContext(self._kind, job.threads, job.cache, self._xp, None, job.say)
@@ -337,7 +347,8 @@ class HostStages:
             self._views[key] = KernelArrays(given), KernelArrays(written), borders
         inputs, outputs, borders = self._views[key]
         start = self._clock.now()
-        self._kernels[stage.name](rows, inputs, outputs, values, partials)
+        call = StageCall(rows, inputs, outputs, values, partials)
+        compute_stage(self._kernels[stage.name], call)
         for ghost, source in borders:
             ghost[...] = source
         end, _ = self._clock.end_of(rows.count, start)

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from hetsched.errors import DataError
-from hetsched.workload import KernelContext, StageKernel
+from hetsched.workload import KernelContext, StageCall, StageKernel
 from hetsched_workloads.heat.declaration import HeatParams
-from hetsched_workloads.stages import Call, stages
 
 Step = Callable[[Any, Any], float]
 """step(u with a halo of one row, new values) -> the largest change; 0 without a tolerance."""
@@ -28,7 +27,7 @@ def kernels(p: HeatParams, xp: Any, step: Step) -> Mapping[str, StageKernel]:
     """Return the kernels by stage, with the given step."""
     count = _rows_of(p, xp)
 
-    def load(call: Call) -> None:
+    def load(call: StageCall) -> None:
         for first in range(0, call.rows.count, count):
             block = call.inputs["initial"][first : first + count]
             call.outputs["u"][first : first + count] = block
@@ -38,16 +37,16 @@ def kernels(p: HeatParams, xp: Any, step: Step) -> Mapping[str, StageKernel]:
                 row = call.rows.first + first + int(line.argmin())
                 raise DataError(f"initial: row {row} has a NaN or an infinite value")
 
-    def advance(call: Call) -> None:
+    def advance(call: StageCall) -> None:
         change = step(call.inputs["u"], call.outputs["u"])
         call.partials["steps"][...] = call.values.before["steps"] + 1
         if p.tolerance > 0:
             call.partials["change"][...] = change
 
-    return stages(load=load, step=advance, result=result)
+    return {"load": load, "step": advance, "result": result}
 
 
-def result(call: Call) -> None:
+def result(call: StageCall) -> None:
     call.outputs["final"][...] = call.inputs["u"][1:-1]
     if call.rows.is_first:
         call.outputs["steps"].fill(int(call.values.now["steps"]))

@@ -10,11 +10,11 @@ import numpy as np
 import pyopencl.array
 
 from hetsched.errors import DataError
-from hetsched.workload import KernelContext, StageKernel
+from hetsched.workload import KernelContext, StageCall, StageKernel
 from hetsched_workloads.heat.declaration import HeatParams
 from hetsched_workloads.heat.kernels import result
 from hetsched_workloads.opencl_program import Program
-from hetsched_workloads.stages import Call, first_true, stages
+from hetsched_workloads.vectors import first_true
 
 MAXIMA = 4096
 """Work items that look for the largest change, each in a part of the points."""
@@ -73,7 +73,7 @@ def make(p: HeatParams, load: int, context: KernelContext) -> Mapping[str, Stage
         AXES=len(p.shape), MIDDLE=borders[-2], LAST=borders[-1],
     )  # fmt: skip
 
-    def start(call: Call) -> None:
+    def start(call: StageCall) -> None:
         new = call.outputs["u"]
         bad = pyopencl.array.zeros(new.queue, call.rows.count, np.int8)
         program("load", (new.size,), None, new, call.inputs["initial"], bad, np.int64(points))
@@ -81,7 +81,7 @@ def make(p: HeatParams, load: int, context: KernelContext) -> Mapping[str, Stage
             row += call.rows.first
             raise DataError(f"initial: row {row} has a NaN or an infinite value")
 
-    def step(call: Call) -> None:
+    def step(call: StageCall) -> None:
         u, new = call.inputs["u"], call.outputs["u"]
         size = rows_and_cols[1], call.rows.count * rows_and_cols[0]
         numbers: list[Any] = [*map(np.int32, rows_and_cols), real(p.ratio), real(p.border_value)]
@@ -92,4 +92,4 @@ def make(p: HeatParams, load: int, context: KernelContext) -> Mapping[str, Stage
             call.partials["change"][...] = found.get().max()
         call.partials["steps"][...] = call.values.before["steps"] + 1
 
-    return stages(load=start, step=step, result=result)
+    return {"load": start, "step": step, "result": result}

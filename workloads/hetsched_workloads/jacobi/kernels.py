@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from hetsched.errors import DataError
-from hetsched.workload import KernelContext, RowCache, Rows, StageKernel
+from hetsched.workload import KernelContext, RowCache, Rows, StageCall, StageKernel
 from hetsched_workloads.jacobi.declaration import Jacobi, JacobiParams
-from hetsched_workloads.stages import Call, add_dots, first_true, stages
 from hetsched_workloads.systems import sum_of
+from hetsched_workloads.vectors import add_dots, first_true
 
 
 def make(p: JacobiParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
@@ -36,15 +36,15 @@ class JacobiKernels:
         self._unchecked: set[int] = set()  # first rows of parts of A without a product so far
 
     def stages(self) -> Mapping[str, StageKernel]:
-        return stages(
-            begin=self.begin,
-            start=self.start,
-            move=self.move,
-            residual=self.residual,
-            result=self.result,
-        )
+        return {
+            "begin": self.begin,
+            "start": self.start,
+            "move": self.move,
+            "residual": self.residual,
+            "result": self.result,
+        }
 
-    def begin(self, call: Call) -> None:
+    def begin(self, call: StageCall) -> None:
         rows, a, b, outputs = call.rows, call.inputs["A"], call.inputs["b"], call.outputs
         if (row := first_true(self._xp, self.diagonal(rows, a) == 0)) is not None:
             row += rows.first
@@ -57,7 +57,7 @@ class JacobiKernels:
         call.partials["largest"][...] = float(self._xp.abs(b).max())
         self._add_dots(call, "bb", b)
 
-    def move(self, call: Call) -> None:
+    def move(self, call: StageCall) -> None:
         a, new = call.inputs["A"], call.outputs["iterate"]
         self._keep_best(call)
         weights = self._weights.get(
@@ -71,13 +71,13 @@ class JacobiKernels:
         self._add_dots(call, "steps", step)
         self._add_dots(call, "xx", new)
 
-    def _keep_best(self, call: Call) -> None:
+    def _keep_best(self, call: StageCall) -> None:
         """Compare the present x with the best of those before it."""
         squares, minimum = sum_of(call.values.now, "rr"), float(call.values.now["least"])
         call.outputs["best"][...] = call.inputs["iterate" if squares < minimum else "best"]
         call.partials["least"][...] = min(squares, minimum)
 
-    def residual(self, call: Call) -> None:
+    def residual(self, call: StageCall) -> None:
         r = call.outputs["residual"]
         self.write_product(call.inputs["A"], call.inputs["gathered"], r)
         self._xp.subtract(call.inputs["b"], r, out=r)
@@ -86,7 +86,7 @@ class JacobiKernels:
             self._unchecked.remove(call.rows.first)
             self._check_finite(call)
 
-    def start(self, call: Call) -> None:
+    def start(self, call: StageCall) -> None:
         self._unchecked.add(call.rows.first)
         if self._p.x0:
             self.residual(call)
@@ -95,7 +95,7 @@ class JacobiKernels:
         r[...] = call.inputs["b"]
         self._add_dots(call, "rr", r)
 
-    def _check_finite(self, call: Call) -> None:
+    def _check_finite(self, call: StageCall) -> None:
         """Raise DataError for the first row without a finite residual."""
         xp, b = self._xp, call.inputs["b"]
         index = first_true(xp, ~xp.isfinite(call.outputs["residual"]))
@@ -109,11 +109,11 @@ class JacobiKernels:
         x = "x0" if self._p.x0 else "x"
         raise DataError(f"row {row}: {x} isn't finite, or A {x} overflows")
 
-    def result(self, call: Call) -> None:
+    def result(self, call: StageCall) -> None:
         is_last = sum_of(call.values.now, "rr") <= call.values.now["least"]
         call.outputs["x"][...] = call.inputs["iterate" if is_last else "best"]
 
-    def _add_dots(self, call: Call, name: str, a: Any) -> None:
+    def _add_dots(self, call: StageCall, name: str, a: Any) -> None:
         add_dots(self._xp, call.partials[name], self._granule, call.rows.first, a, a)
 
     # ---- of A

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyopencl.array
 
-from hetsched.workload import Arrays, KernelContext, Rows, StageKernel, Values
+from hetsched.workload import KernelContext, Rows, StageCall, StageKernel
 from hetsched_workloads.jacobi.declaration import JacobiParams
 from hetsched_workloads.jacobi.kernels import JacobiKernels
 from hetsched_workloads.opencl_program import Program
@@ -72,12 +72,11 @@ class _OpenClKernels(JacobiKernels):
 def _on_host(kernel: StageKernel) -> StageKernel:
     """Return a kernel for the device's arrays."""
 
-    def on_device(
-        rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-    ) -> None:
-        there = {n: a if n in ON_DEVICE else a.get() for n, a in inputs.items()}
+    def on_device(call: StageCall) -> None:
+        outputs = call.outputs
+        there = {n: a if n in ON_DEVICE else a.get() for n, a in call.inputs.items()}
         new = {n: a if n in ON_DEVICE else np.empty(a.shape, a.dtype) for n, a in outputs.items()}
-        kernel(rows, there, new, values, partials)
+        kernel(call._replace(inputs=there, outputs=new))
         for name in outputs.keys() - ON_DEVICE:
             outputs[name].set(new[name])
 

@@ -17,10 +17,10 @@ import numpy as np
 from scipy.sparse import csc_array
 
 from hetsched.errors import DataError
-from hetsched.workload import KernelContext, Rows, StageKernel
+from hetsched.workload import KernelContext, Rows, StageCall, StageKernel
 from hetsched_workloads.kmeans import lloyd
 from hetsched_workloads.kmeans.declaration import KMeansParams
-from hetsched_workloads.stages import Call, first_true, stages
+from hetsched_workloads.vectors import first_true
 
 CORE_BLOCK_BYTES, GPU_BLOCK_BYTES = 1 << 20, 32 << 20
 """Bytes of a block of scores: about a core's second-level cache. On a GPU large enough for full
@@ -50,7 +50,12 @@ class LloydKernels:
         self._label_matrix = functools.lru_cache(maxsize=2)(self._make_label_matrix)
 
     def stages(self) -> Mapping[str, StageKernel]:
-        return stages(seed=self.seed, assign=self.assign, label=self.label, result=self.result)
+        return {
+            "seed": self.seed,
+            "assign": self.assign,
+            "label": self.label,
+            "result": self.result,
+        }
 
     def _blocks(self, count: int) -> Iterator[slice]:
         for first in range(0, count, self._step):
@@ -59,7 +64,7 @@ class LloydKernels:
     def _host(self, array: Any) -> np.ndarray:
         return np.asarray(array if self._xp is np else self._xp.asnumpy(array))
 
-    def seed(self, call: Call) -> None:
+    def seed(self, call: StageCall) -> None:
         p, xp, rows, now, partials = self._p, self._xp, call.rows, call.values.now, call.partials
         points, count, is_given = call.inputs["points"], lloyd.seeds_so_far(p, now), False
         if count == 0:
@@ -113,7 +118,7 @@ class LloydKernels:
         nearest[...] = squares
         extent[...] = max(float(extent), float(xp.abs(difference).max()))
 
-    def assign(self, call: Call) -> None:
+    def assign(self, call: StageCall) -> None:
         p, points, partials = self._p, call.inputs["points"], call.partials
         labels, former = call.outputs["assigned"], call.inputs["assigned"]
         centroids = lloyd.next_centroids(p, call.values.before)
@@ -185,7 +190,7 @@ class LloydKernels:
             candidates[:, 2:] = self._host(points[part][xp.asarray(order)])
             farthest[...] = lloyd.merge_farthest((farthest, candidates))
 
-    def label(self, call: Call) -> None:
+    def label(self, call: StageCall) -> None:
         centroids = lloyd.next_centroids(self._p, call.values.now)
         points, labels = call.inputs["points"], call.outputs["labels"]
         self._nearest(points, centroids, labels, None, None)
@@ -193,7 +198,7 @@ class LloydKernels:
         squares = (self._squares(points[part], centres, labels[part]) for part in blocks)
         call.partials["inertia"][...] = sum(float(each.sum()) for each in squares)
 
-    def result(self, call: Call) -> None:
+    def result(self, call: StageCall) -> None:
         if call.rows.is_first:
             centroids = lloyd.next_centroids(self._p, call.values.now)
             call.outputs["centroids"][...] = self._xp.asarray(centroids)

@@ -15,11 +15,10 @@ from typing import Any
 import numba
 import numpy as np
 
-from hetsched.workload import KernelContext, StageKernel
+from hetsched.workload import KernelContext, StageCall, StageKernel
 from hetsched_workloads.compiling import compiled, compiling, prefetch
 from hetsched_workloads.pcg import kernels
 from hetsched_workloads.pcg.declaration import PcgParams
-from hetsched_workloads.stages import Call
 
 MIN_NONZEROS = 1 << 20
 """Of a matrix that no cache holds. SciPy's product of smaller ones takes as long, and nothing has
@@ -41,13 +40,13 @@ def make(p: PcgParams, load: int, context: KernelContext) -> Mapping[str, StageK
 class _CompiledKernels(kernels.PcgKernels):
     """Iterations in compiled loops, but for incomplete Cholesky factors."""
 
-    def multiply(self, call: Call) -> None:
+    def multiply(self, call: StageCall) -> None:
         data, columns, pointers = self.own(call)
         first, p, q = np.uint64(call.rows.first), call.inputs["direction"], call.outputs["product"]
         own = self._own_granules(call, "pq")
         _multiply(pointers, columns, data, p, q, first, self._granule, own)
 
-    def advance(self, call: Call) -> None:
+    def advance(self, call: StageCall) -> None:
         if self._p.preconditioner == "cholesky":
             super().advance(call)
             return
@@ -63,7 +62,7 @@ class _CompiledKernels(kernels.PcgKernels):
             self._own_granules(call, "rz"),
         )
 
-    def direct(self, call: Call) -> None:
+    def direct(self, call: StageCall) -> None:
         _direct(
             call.inputs["iterate"],
             call.inputs["direction"][call.rows.first : call.rows.stop],
@@ -74,7 +73,7 @@ class _CompiledKernels(kernels.PcgKernels):
             call.outputs["direction"],
         )
 
-    def _own_granules(self, call: Call, name: str) -> np.ndarray:
+    def _own_granules(self, call: StageCall, name: str) -> np.ndarray:
         granule, rows = self._granule, call.rows
         own: np.ndarray = call.partials[name][rows.first // granule : -(-rows.stop // granule)]
         return own

@@ -12,7 +12,7 @@ import numpy as np
 
 from hetsched.errors import DataError
 from hetsched.workload import Rows
-from hetsched_workloads.stages import first_true
+from hetsched_workloads.vectors import first_true
 
 CHECKED_ROWS = 1 << 14
 """Rows checked at a time, so that temporary arrays stay small."""

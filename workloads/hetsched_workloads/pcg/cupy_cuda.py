@@ -14,10 +14,9 @@ from cupyx.scipy.sparse import csr_matrix
 from cupyx.scipy.sparse.linalg import spsolve_triangular
 
 from hetsched.errors import JobFailed
-from hetsched.workload import KernelContext, RowCache, StageKernel
+from hetsched.workload import KernelContext, RowCache, StageCall, StageKernel
 from hetsched_workloads.pcg.declaration import PcgParams
 from hetsched_workloads.pcg.kernels import PcgKernels
-from hetsched_workloads.stages import Call
 
 MAX_INDEX = 2**31 - 1
 
@@ -37,7 +36,7 @@ class CupyKernels(PcgKernels):
         super().__init__(p)
         self._columns: RowCache[Any] = RowCache()
 
-    def write_product(self, call: Call, x: Any, y: Any) -> None:
+    def write_product(self, call: StageCall, x: Any, y: Any) -> None:
         """Write own rows of A x to y; CuPy's indices are int32.
 
         Raises

@@ -15,12 +15,12 @@ import numpy as np
 import scipy.sparse
 
 from hetsched.errors import DataError
-from hetsched.workload import KernelContext, RowCache, Rows, StageKernel, Values
+from hetsched.workload import KernelContext, RowCache, Rows, StageCall, StageKernel, Values
 from hetsched.workload.streams import fill_uniform
 from hetsched_workloads.pcg.csr import check_positive, check_rows, diagonal
 from hetsched_workloads.pcg.declaration import PARTS, Pcg, PcgParams
-from hetsched_workloads.stages import Call, add_dots, first_true, stages
 from hetsched_workloads.systems import sum_of
+from hetsched_workloads.vectors import add_dots, first_true
 
 try:
     from scipy.sparse._sparsetools import csr_matvec
@@ -58,23 +58,23 @@ class PcgKernels:
             cholesky.compile_for(p.dtype, p.index_dtype)
 
     def stages(self) -> Mapping[str, StageKernel]:
-        return stages(
-            begin=self.begin,
-            start=self.start,
-            start_direction=self.start_direction,
-            multiply=self.multiply,
-            advance=self.advance,
-            direct=self.direct,
-            result=self.result,
-        )
+        return {
+            "begin": self.begin,
+            "start": self.start,
+            "start_direction": self.start_direction,
+            "multiply": self.multiply,
+            "advance": self.advance,
+            "direct": self.direct,
+            "result": self.result,
+        }
 
-    def own(self, call: Call) -> tuple[Any, Any, Any]:
+    def own(self, call: StageCall) -> tuple[Any, Any, Any]:
         """Return values, columns and pointers of own rows as those of a matrix of its own."""
         rows, (data, columns, pointers) = call.rows, (call.inputs[part] for part in PARTS)
         own = self._pointers.get(rows.first, rows.stop, lambda: pointers - pointers[0])
         return data, columns, own
 
-    def begin(self, call: Call) -> None:
+    def begin(self, call: StageCall) -> None:
         xp, rows, b = self.xp, call.rows, call.inputs["b"]
         data, columns, pointers = (call.inputs[part] for part in PARTS)
         check_rows(xp, rows, data, columns, pointers, self._p.nonzeros)
@@ -91,7 +91,7 @@ class PcgKernels:
         call.partials["largest"][...] = float(xp.abs(b).max())
         self._compare_sides(call)
 
-    def _compare_sides(self, call: Call) -> None:
+    def _compare_sides(self, call: StageCall) -> None:
         """Compute u.Av - v.Au with random vectors, 0 if A is symmetric, and A's norm."""
         xp, rows, values = self.xp, call.rows, call.inputs["A.data"]
         vectors = []
@@ -108,7 +108,7 @@ class PcgKernels:
         call.partials["asymmetry"][...] = difference
         call.partials["norm"][...] = _norm(values)
 
-    def start(self, call: Call) -> None:
+    def start(self, call: StageCall) -> None:
         asymmetry = abs(float(call.values.now["asymmetry"])) / float(call.values.now["norm"])
         if not asymmetry <= MAX_ASYMMETRY[self._p.dtype]:
             raise DataError(
@@ -121,16 +121,16 @@ class PcgKernels:
             self.xp.subtract(call.inputs["b"][piece], call.outputs["product"][piece], out=r)
             self._precondition(call, piece)
 
-    def start_direction(self, call: Call) -> None:
+    def start_direction(self, call: StageCall) -> None:
         call.outputs["direction"][...] = call.inputs["preconditioned"]
 
-    def multiply(self, call: Call) -> None:
+    def multiply(self, call: StageCall) -> None:
         rows, p, q = call.rows, call.inputs["direction"], call.outputs["product"]
         self.write_product(call, p, q)
         own = p[rows.first : rows.stop]
         add_dots(self.xp, call.partials["pq"], self._granule, rows.first, own, q)
 
-    def advance(self, call: Call) -> None:
+    def advance(self, call: StageCall) -> None:
         alpha = step_length(call.values)
         for piece in self._pieces(call.rows):
             r = call.outputs["residual"][piece]
@@ -138,7 +138,7 @@ class PcgKernels:
             self.xp.add(r, call.inputs["residual"][piece], out=r)
             self._precondition(call, piece)
 
-    def direct(self, call: Call) -> None:
+    def direct(self, call: StageCall) -> None:
         xp, inputs, outputs = self.xp, call.inputs, call.outputs
         alpha, beta = step_length(call.values), direction_weight(call.values)
         direction = inputs["direction"][call.rows.first : call.rows.stop]
@@ -149,10 +149,10 @@ class PcgKernels:
             xp.multiply(p, beta, out=new)
             xp.add(new, inputs["preconditioned"][piece], out=new)
 
-    def result(self, call: Call) -> None:
+    def result(self, call: StageCall) -> None:
         call.outputs["x"][...] = call.inputs["iterate"]
 
-    def write_product(self, call: Call, x: Any, y: Any) -> None:
+    def write_product(self, call: StageCall, x: Any, y: Any) -> None:
         """Write own rows of A x to y."""
         rows, (data, columns, pointers) = call.rows, self.own(call)
         if csr_matvec is None:
@@ -162,7 +162,7 @@ class PcgKernels:
         y[...] = 0
         csr_matvec(rows.count, rows.load, pointers, columns, data, x, y)
 
-    def _precondition(self, call: Call, piece: slice) -> None:
+    def _precondition(self, call: StageCall, piece: slice) -> None:
         """Write z = M^-1 r of a piece, and the sums of r.r and r.z."""
         first, stop = call.rows.first + piece.start, call.rows.first + piece.stop
         r, z = call.outputs["residual"][piece], call.outputs["preconditioned"][piece]
@@ -177,7 +177,7 @@ class PcgKernels:
         add_dots(self.xp, call.partials["rr"], self._granule, first, r, r)
         add_dots(self.xp, call.partials["rz"], self._granule, first, r, z)
 
-    def _factors(self, call: Call, piece: slice, first: int) -> Any:
+    def _factors(self, call: StageCall, piece: slice, first: int) -> Any:
         """Return the incomplete Cholesky factors of a piece, whose first row is `first`."""
         from hetsched_workloads.pcg.cholesky import RowFactors  # needs numba
 
@@ -192,7 +192,7 @@ class PcgKernels:
         solve: Callable[[Any, Any], None] = factors.solve
         return solve
 
-    def weights(self, call: Call) -> Any:
+    def weights(self, call: StageCall) -> Any:
         """Return 1 / diag(A) of own rows; ones without a preconditioner."""
         rows = call.rows
 

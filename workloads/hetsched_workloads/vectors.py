@@ -1,43 +1,13 @@
-"""What the kernels of solvers share: one argument, finding bad elements, and dot products."""
+"""What the kernels of solvers share: finding bad elements, and dot products."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from hetsched.workload import Arrays, Rows, StageKernel, Values
-
 MIN_SINGLE = 1e-30
 """A larger sum in float32 isn't changed by terms that underflow."""
-
-
-class Call(NamedTuple):
-    """The arguments of a `StageKernel`."""
-
-    rows: Rows
-    inputs: Arrays
-    outputs: Arrays
-    values: Values
-    partials: Arrays
-
-
-def stages(**kernels: Callable[[Call], None]) -> Mapping[str, StageKernel]:
-    """Return the kernels by stage; their partial results are zero at first."""
-
-    def stage(kernel: Callable[[Call], None]) -> StageKernel:
-        def run(
-            rows: Rows, inputs: Arrays, outputs: Arrays, values: Values, partials: Arrays
-        ) -> None:
-            for partial in partials.values():
-                partial[...] = 0
-            with np.errstate(all="ignore"):  # overflows and NaN are found in the results
-                kernel(Call(rows, inputs, outputs, values, partials))
-
-        return run
-
-    return {name: stage(kernel) for name, kernel in kernels.items()}
 
 
 def first_true(xp: Any, conditions: Any) -> int | None:
