@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from hetsched_workloads.fft import Fft
-from served import CORES, Daemon, serving
-
-from hetsched.cli.main import main
+from served import CORES, Daemon, Ended, call_here, serving
 
 DEFAULT_FFT = next(each.name for each in Fft().variants("cpu") if each.name != "pyfftw")
 """The variant that FFTs start with on this processor, with the libraries installed here: not
@@ -22,30 +19,11 @@ FFTW, which has to plan first."""
 COMMAND = (sys.executable, "-m", "hetsched.cli.main")
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def error(self) -> str:
-        """The one line of an error. Lines about the job itself may stand before it."""
-        lines = self.err.splitlines()
-        assert [line.startswith("error: ") for line in lines].count(True) == 1, self.err
-        assert lines[-1].startswith("error: "), self.err
-        assert "Traceback" not in self.err
-        assert "bug in hetsched" not in self.err
-        return lines[-1].removeprefix("error: ")
-
-
 Call = Callable[..., Ended]
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Nothing of the user's is read or written; a terminal of 80 columns without colours."""
     folder = tmp_path / "home"
     folder.mkdir()
@@ -58,9 +36,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("COLUMNS", "80")
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    before = signal.getsignal(signal.SIGINT)
-    yield folder
-    signal.signal(signal.SIGINT, before)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -80,14 +56,7 @@ def daemon(served: Daemon, home: Path, monkeypatch: pytest.MonkeyPatch) -> Daemo
 @pytest.fixture
 def call(capfd: pytest.CaptureFixture[str]) -> Call:
     """Run a command in this process."""
-
-    def run(*words: str) -> Ended:
-        capfd.readouterr()
-        code = main(words)
-        captured = capfd.readouterr()
-        return Ended(code, captured.out, captured.err)
-
-    return run
+    return functools.partial(call_here, capfd)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from served import Ended
 from virtual_machine import VIRTUAL
 
 from hetsched import paths
@@ -19,7 +20,7 @@ from hetsched.config import load
 from hetsched.models.races import Race
 from hetsched.store.model_store import ModelStore
 
-from .conftest import COMMAND, DEFAULT_FFT, Call, Ended
+from .conftest import COMMAND, DEFAULT_FFT, Call
 
 UNEVEN = VIRTUAL.replace('d2h = { gap = "10us", rate = "1GB/s" }', "duplex = [0.8, 0.7]") + (
     'd2h = { gap = "20us", unit = "3us" }\n'

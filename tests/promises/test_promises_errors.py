@@ -6,13 +6,12 @@ import ctypes
 import os
 import resource
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from served import Ended, Place, refused
+from served import Ended, Place, call_here, refused
 
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2
 PR_CAPBSET_DROP = 24
@@ -137,18 +136,19 @@ CASES = [
 ]
 
 
-def complaint(place: Place, words: tuple[str, ...], text: str, code: int) -> str:
-    """What is wrong with the error, or ""."""
-    ended = place.call(*words, cwd=place.folder)
-    lines = ended.err.splitlines()
-    is_right = (ended.code, ended.out, len(lines)) == (code, "", 1) and text in ended.error
-    return "" if is_right and lines[0].isprintable() else f"{words}: {ended}"
-
-
-def test_every_mistake_has_its_code_and_one_line(place: Place) -> None:
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        found = list(pool.map(lambda case: complaint(place, *case), CASES))
-    assert [text for text in found if text] == []
+def test_every_mistake_has_its_code_and_one_line(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(place.folder)
+    for name, value in place.environment.items():
+        monkeypatch.setenv(name, value)
+    wrong = []
+    for words, text, code in CASES:
+        ended = place.call(*words) if words[0] == "serve" else call_here(capfd, *words)
+        is_right = (ended.code, ended.out, ended.err.count("\n")) == (code, "", 1)
+        if not (is_right and text in ended.error and ended.error.isprintable()):
+            wrong.append((words, ended))
+    assert wrong == []
 
 
 @pytest.mark.parametrize(("x", "y", "force", "words", "code"), FILES)
