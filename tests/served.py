@@ -15,6 +15,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ import psutil
 import pytest
 
 import hetsched
-from hetsched.cli.main import main
 
 HETSCHED = str(Path(sys.executable).parent / "hetsched")
 PLUG_INS = str(Path(__file__).parent)
@@ -194,10 +194,11 @@ def ended(process: subprocess.Popen[str]) -> Ended:
 
 def call_here(capfd: pytest.CaptureFixture[str], *words: str) -> Ended:
     """Run a command in this process: most of a short one's time is its start."""
+    (script,) = entry_points(group="console_scripts", name="hetsched")
     before = signal.getsignal(signal.SIGINT)
     capfd.readouterr()
     try:
-        code = main(words)
+        code = script.load()(words)
     finally:
         signal.signal(signal.SIGINT, before)
     return Ended(code, *capfd.readouterr())

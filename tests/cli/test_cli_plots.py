@@ -60,7 +60,7 @@ GPU = DeviceExplanation(
 IDLE = DeviceExplanation(device="idle", kind="cpu", variant="v", planned=0)
 CORES = tuple(
     DeviceExplanation(device=f"cpu{n}", kind="cpu", variant="v", planned=3, plan=line(3, False))
-    for n in range(128)
+    for n in range(40)
 )
 
 
