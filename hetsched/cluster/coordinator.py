@@ -32,6 +32,8 @@ PARTS = 8
 """Of a host's share, before the last ones get smaller."""
 SMALLEST = 16
 """Parts of this size, relative to the first ones, aren't halved again."""
+PART_BYTES = 128 << 20
+"""Of a part's inputs at most: hosts and the coordinator hold parts whole, however big the load."""
 IN_FLIGHT = 2
 """Parts of a host at a time; of one that nothing is known of a small one alone."""
 RUNS = 25
@@ -411,7 +413,8 @@ class Coordinator:
         wanted = max(min(part, rest / 2), part / SMALLEST)
         if not self._is_measured(host):
             wanted = part / SMALLEST
-        wanted = max(1, math.ceil(wanted * speed))
+        most = PART_BYTES // max(self._unit_bytes, 1)
+        wanted = max(1, min(math.ceil(wanted * speed), most))
         wanted = -(-wanted // self._granule) * self._granule
         first, count, losses = self._free.popleft()
         if count > wanted:

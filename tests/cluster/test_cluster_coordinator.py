@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.cluster.coordinator import LINK, Added, Coordinator, HostModels, Lost, Outcome
+from hetsched.cluster.coordinator import (
+    LINK,
+    PART_BYTES,
+    Added,
+    Coordinator,
+    HostModels,
+    Lost,
+    Outcome,
+)
 from hetsched.cluster.fake import FakeHosts
 from hetsched.errors import JobFailed, TryAgain
 
@@ -126,6 +134,12 @@ def test_a_part_that_ends_one_host_after_another_fails_the_job() -> None:
     with pytest.raises(JobFailed, match="5 hosts were lost with units 0 to"):
         run(hosts, HostModels(), 100)
     assert hosts.now() < 9
+
+
+def test_parts_dont_grow_with_the_load() -> None:
+    hosts = FakeHosts({"a": at(100), "b": at(100)})
+    Coordinator(hosts, HostModels(), "kind", 5000, 1, unit_bytes=10 << 20).run()
+    assert max(share.count for _, share in hosts.sent) == PART_BYTES // (10 << 20)
 
 
 def test_over_a_slow_link_the_first_part_is_small() -> None:
