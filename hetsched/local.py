@@ -109,7 +109,8 @@ class Local(JobSubmitter):
 
     def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
         """Return the devices, and the reasons why others are absent."""
-        return self._call(self._engine.devices)
+        listed = self._call(self._engine.devices)
+        return listed.devices, listed.absent
 
     def pids(self) -> dict[str, int]:
         """Return device name -> id of its process, for running processes."""

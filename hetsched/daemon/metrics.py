@@ -116,8 +116,9 @@ def present_state(clients: int, engine: Engine, journal: Journal) -> Iterator[Me
     jobs = Count({("queued", "resources"): 0, ("running", ""): 0})
     jobs.update(_state(job) for job in durability.table.unfinished.values())
     yield _gauges("jobs", "Jobs that wait (by reason) or run.", jobs, "state", "reason")
-    infos, absent = engine.devices()
-    usable = {(info.name,): 1.0 for info in infos} | {(name,): 0.0 for name in absent}
+    listed = engine.devices()
+    usable = {(info.name,): 1.0 for info in listed.devices}
+    usable |= {(name,): 0.0 for name in listed.absent}
     help = "1 for a device that takes jobs, 0 for one that is missing, failed or quarantined."
     yield _gauges("device_up", help, usable, "device")
     memory = {("used",): arena.used, ("warm",): arena.warm, ("limit",): arena.limit}

@@ -411,7 +411,7 @@ class Requests:
             running=running,
             waiting=waiting,
             ended=self.metrics.ended,
-            devices=self._device_list(),
+            devices=self._engine.devices(),
             activities=self._engine.activities(),
             arena_used=self._arena.used,
             arena_limit=self._arena.limit,
@@ -426,13 +426,9 @@ class Requests:
         if request.enable or request.disable:
             self._engine.switch_devices(request.enable, request.disable)
         if request.probe:
-            self._engine.probe_devices(lambda: asker.reply(self._device_list()))
+            self._engine.probe_devices(lambda: asker.reply(self._engine.devices()))
         else:
-            asker.reply(self._device_list())
-
-    def _device_list(self) -> say.DeviceList:
-        devices, absent = self._engine.devices()
-        return say.DeviceList(devices, absent, self._engine.restricted_devices())
+            asker.reply(self._engine.devices())
 
 
 def _is_lost(job: JobRecord) -> bool:

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from hetsched import errors
 from hetsched.config import Config
-from hetsched.device import DeviceInfo
 from hetsched.devices.probe import Probe, probe
 from hetsched.engine.admission.check import Admission, MachineLimits, hold_segments
 from hetsched.engine.explanations import job_activity
@@ -24,7 +23,7 @@ from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.run import attempt
 from hetsched.engine.scheduler import Scheduler, stopping_error
-from hetsched.engine.threads import POOL_THREADS, OnDone, Pool, entering, planner_thread
+from hetsched.engine.threads import POOL_THREADS, OnDone, Pool, entering
 from hetsched.engine.tuning import Tuner
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.table import JobRecord
@@ -32,7 +31,7 @@ from hetsched.paths import cache_dir, private_folder
 from hetsched.store.model_store import ModelStore
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
-from hetsched.transport.messages import DeviceActivity, Hold, Prioritize
+from hetsched.transport.messages import DeviceActivity, DeviceList, Hold, Prioritize
 from hetsched.units import quoted
 
 log = logging.getLogger(__name__)
@@ -65,11 +64,12 @@ class Engine:
         self.planning = PlanningState(store, machine=lambda: self.fleet.infos)
         # An engine without a journal may end with its job
         self.tuner = Tuner(loop, self.planning.plans.clear, is_before_jobs=not journal_token)
-        self.planner_thread = planner_thread(loop, config.deadlines.disk)
+        disk = config.deadlines.disk
+        self.planner_thread = Pool(loop, 1, disk, name="planner", is_planner=True)
         # Checks jobs, runs code of plug-ins for that, and opens files; the other writes, names and
         # closes them
-        self.checks = Pool(loop, POOL_THREADS, config.deadlines.disk, name="checks")
-        self.disk = Pool(loop, POOL_THREADS, config.deadlines.disk, name="disk")
+        self.checks = Pool(loop, POOL_THREADS, disk, name="checks")
+        self.disk = Pool(loop, POOL_THREADS, disk, name="disk")
         self.admission = Admission(self.checks, self._machine_limits)
         self.disabled: set[str] = set()  # Devices that aren't to be used at present
         # Seeds the random projections of verification, so that no workload can predict them
@@ -205,15 +205,11 @@ class Engine:
         text = "probing the devices of the configuration"
         self.checks.submit(entering(text, lambda: probe(self.config)), on_probed)
 
-    def restricted_devices(self) -> dict[str, str]:
-        """Return why devices take no jobs of some kinds at present."""
-        return self.planning.failures.restricted(time.monotonic())
-
-    def devices(self) -> tuple[tuple[DeviceInfo, ...], dict[str, str]]:
-        """Return the devices, and why others are missing or take no job at present."""
-        quarantined = self.planning.failures.quarantined(time.monotonic())
+    def devices(self) -> DeviceList:
+        failures, now = self.planning.failures, time.monotonic()
         disabled = dict.fromkeys(sorted(self.disabled), DISABLED)
-        return self.fleet.infos, {**self.fleet.absent, **quarantined, **disabled}
+        absent = {**self.fleet.absent, **failures.quarantined(now), **disabled}
+        return DeviceList(self.fleet.infos, absent, failures.restricted(now))
 
     def switch_devices(self, enable: Sequence[str], disable: Sequence[str]) -> None:
         """Let jobs use devices, or not: later jobs, and a running one if it is iterative.

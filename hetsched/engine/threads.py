@@ -87,14 +87,13 @@ class Pool:
         deadline: float,  # Seconds, of tasks that have no other
         *,
         name: str = "pool",  # Of its threads
-        max_hanging: int = MAX_HANGING,
         is_planner: bool = False,
     ) -> None:
         self._loop = loop
         self.deadline = deadline
         self._size = size
         self._name = name
-        self._max_hanging = max_hanging
+        self._max_hanging = MAX_HANGING_PLANNERS if is_planner else MAX_HANGING
         self._is_planner = is_planner
         self._waiting: deque[Task] = deque()
         self._running: list[Task] = []
@@ -307,13 +306,6 @@ def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None
         future.set_exception(error)
     else:  # a future refuses these, and a task would end the loop with them
         future.set_exception(errors.from_record(errors.to_record(error)))
-
-
-def planner_thread(loop: Loop, deadline: float) -> Pool:
-    """Return the planner: one thread that runs functions in order."""
-    return Pool(
-        loop, 1, deadline, name="planner", max_hanging=MAX_HANGING_PLANNERS, is_planner=True
-    )
 
 
 def _interrupt(task: Task) -> None:

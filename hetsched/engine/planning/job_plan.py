@@ -9,7 +9,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hetsched import errors
 from hetsched.device import Chunk, DeviceInfo
@@ -284,21 +284,15 @@ MOVE_BYTES_PER_SECOND = 4e9
 """Memory speed of a core that gets rows of another one: the least cost of moving them."""
 
 
-@dataclass(frozen=True)
-class FirstPlan:
-    """`balance`: over all devices of the job, by slot; those without an assignment are lost."""
-
-    plan: JobPlan
-    balance: iterations.IterationBalance
-
-
 def first_plan(
     job: ResolvedJob,
     spec: JobSpec,
     infos: Sequence[DeviceInfo],
     state: PlanningState,
-) -> FirstPlan:
-    """Return variants and first shares. Chunks have no meaning: rows change while the job runs.
+) -> tuple[JobPlan, iterations.IterationBalance]:
+    """Return variants and first shares, and the balance over all devices of the job, by slot.
+
+    Those without an assignment are lost. Chunks have no meaning: rows change while the job runs.
 
     Raises Unavailable without a variant for any device, DataError if no device's memory holds one
     row.
@@ -342,7 +336,7 @@ def first_plan(
     )
     known = [each.predicted_seconds for each in assignments if each.plan.share]
     predicted = None if None in known else max(filter(None, known), default=None)
-    return FirstPlan(JobPlan(assignments, predicted, candidates=tuple(candidates)), balance)
+    return JobPlan(assignments, predicted, candidates=tuple(candidates)), balance
 
 
 def _demand_of_rows(candidate: Candidate, overhead: int) -> MemoryDemand:

@@ -113,10 +113,10 @@ class JobPlanning:
         """Return the plan of an attempt at iterations; the first one also has the balance."""
         job, spec, iterations = self._job, self._runner.spec, self._runner.iterations
         assert iterations is not None
-        first = await self._in_planner(lambda: first_plan(job, spec, infos, self._state))
-        working = [each.device for each in first.plan.assignments if each.chunks]
-        iterations.balance_with(first.balance, working)
-        return first.plan
+        plan, balance = await self._in_planner(lambda: first_plan(job, spec, infos, self._state))
+        working = [each.device for each in plan.assignments if each.chunks]
+        iterations.balance_with(balance, working)
+        return plan
 
     async def _in_planner(self, make: Callable[[], T]) -> T:
         # The job counts as running from here on: code of its workload might end the daemon.

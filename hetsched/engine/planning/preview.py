@@ -48,7 +48,7 @@ def preview(spec: JobSpec, config: Config, source: str) -> Explanation:
         selected = [info for info in infos if info.name in job.devices]
         state = PlanningState(store, machine=lambda: infos)
         if job.iterative is not None:
-            plan = first_plan(job, spec, selected, state).plan
+            plan, _ = first_plan(job, spec, selected, state)
             devices = tuple(assignment.device for assignment in plan.assignments)
             return explain_iterations(subject_of(job), plan, IterationHistory(devices=devices))
         plan = next_plan(job, selected, state, unstarted)
