@@ -217,6 +217,17 @@ def test_an_indefinite_matrix_is_recognised(preconditioner: str) -> None:
         solve(preconditioner, indefinite, B)
 
 
+@pytest.mark.parametrize(
+    ("scale", "size", "words"),
+    [(1e-300, 1e10, "x.* is too large for float64"), (1e-300, 1e-30, "p.Ap is 0 .* underflow")],
+)
+def test_numbers_beyond_those_of_the_dtype_are_no_result(
+    scale: float, size: float, words: str
+) -> None:
+    with pytest.raises(DataError, match=words):
+        solve("none", scipy.sparse.csr_array(A * scale), B * size)
+
+
 def test_a_singular_matrix_with_no_solution_is_recognised() -> None:
     line = scipy.sparse.diags_array(
         [-np.ones(49), np.r_[1, 2 * np.ones(48), 1], -np.ones(49)], offsets=[-1, 0, 1]

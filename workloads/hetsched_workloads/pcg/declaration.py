@@ -152,6 +152,7 @@ class Pcg(LinearSystem):
             raise DataError(
                 f"A is not positive definite: p.Ap is {curvature:.3g} for a direction p; pcg"
                 " needs a symmetric and positive definite matrix"
+                + (", whose products don't underflow" if curvature == 0 else "")
             )
         residual = residual_of(values.now, values.now)
         if residual > MAX_RESIDUAL:

@@ -150,7 +150,12 @@ class PcgKernels:
             xp.add(new, inputs["preconditioned"][piece], out=new)
 
     def result(self, call: StageCall) -> None:
-        call.outputs["x"][...] = call.inputs["iterate"]
+        x = call.inputs["iterate"]
+        if (row := first_true(self.xp, ~self.xp.isfinite(x))) is not None:
+            raise DataError(
+                f"x[{call.rows.first + row}] is too large for {self._p.dtype}: scale A or b"
+            )
+        call.outputs["x"][...] = x
 
     def write_product(self, call: StageCall, x: Any, y: Any) -> None:
         """Write own rows of A x to y."""
