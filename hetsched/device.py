@@ -239,7 +239,7 @@ class EvenChunks(Sequence[Chunk]):
 
 
 TAIL_HALVES = 2
-"""A core takes its part of this fraction of what remains, so that the others' parts remain."""
+"""A core takes its share of the remaining units, divided by this: enough remain for the others."""
 
 
 TAIL_CHUNK_ID = -1

@@ -193,7 +193,7 @@ class AcceleratorStages:
         inner = (new[0] + halo, max(new[0] + halo, new[1] - halo))
         leaving = _without(old, inner) if self._is_deferring else []
         seconds = self._write_rows(held, iteration, leaving) if leaving else 0.0
-        # Rows of which a copy in was due come with the next ones.
+        # Rows that were to be copied in before, and haven't been, are copied with the new ones.
         due = [(max(first, new[0]), min(stop, new[1])) for first, stop in self._missing]
         self._missing = [*_without(new, old), *due]
         held.rows = rows

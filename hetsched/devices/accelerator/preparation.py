@@ -229,8 +229,8 @@ class Route:
     buffer: Buffer
     pinned: Pinned | None
     staged: int | None
-    """Its number among the arrays of which some chunks pass through staging buffers; None: all
-    are copied from or to the host's memory."""
+    """Number of its staging buffer in each slot; None: it has none, as all of its chunks are
+    copied from or to the host's memory."""
 
     def direct(self, chunk: Chunk) -> np.ndarray | None:
         """Return the host memory that a chunk is copied from or to; None: it is staged."""
