@@ -88,7 +88,8 @@ wheel-check: .venv/.installed-dev
 bench: .venv/.installed-bench
 	$(BIN)/python -m benchmarks $(NAMES)
 
-stress: .venv/.installed-dev
+# Intel's OpenCL beside PoCL: 700 MB, so not for `make test`.
+stress: .venv/.installed-dev .venv/.installed-intel
 	HETSCHED_TEST_PROFILE=stress $(BIN)/python -m $(PYTEST) -o faulthandler_timeout=1800 -m "stress or not stress"
 
 stress-long: .venv/.installed-dev

@@ -140,7 +140,7 @@ EACH_RUNTIME = [0, pytest.param(1, marks=pytest.mark.stress)]
 def intel() -> tempfile.TemporaryDirectory[str] | None:
     """Have the loader find Intel's runtime for processors, as its own package doesn't.
 
-    `pip install intel-opencl-rt intel-cmplr-lib-rt`: 700 MB, so in `make stress` only.
+    `make stress` installs it, 700 MB.
     """
     library = Path(sys.prefix) / "lib/libintelocl.so"
     if os.environ.get("HETSCHED_TEST_PROFILE") != "stress" or not library.exists():
