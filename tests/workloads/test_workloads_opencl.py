@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from opencl_toys import open_runtime, processor
 
 from hetsched.devices.accelerator.runtime import Copy
 from hetsched.devices.opencl.device import OpenClRuntime
+from hetsched.errors import UsageError
 from hetsched.testing import check_workload
 from hetsched.workload import KernelContext, Workload, find
 
@@ -151,3 +153,28 @@ def test_a_matrix_is_updated(
     result = compute(runtime, MatrixUpdate(), p, inputs, 0, "tiles")
 
     assert MatrixUpdate().residual(p, inputs, {"C": result}, 1).max() < 0.5
+
+
+def program(said: list[str], dtype: str = "float32") -> Any:
+    from hetsched_workloads.opencl_program import Program
+
+    source = "__kernel void one(OUT(REAL, y)) { TO(REAL, y); y[get_global_id(0)] = 1; }"
+    return Program(source, dtype, KernelContext("opencl", say=said.append), "ones")
+
+
+def test_a_later_job_compiles_no_program_again(runtime: OpenClRuntime) -> None:
+    said: list[str] = []
+    for _ in range(2):
+        y = runtime.queue().array(runtime.allocate(64), 0, (16,), "float32")
+        program(said)("one", (16,), None, y)
+        assert (y.get() == 1).all()
+    assert said == ["compiling ones for OpenCL ..."]
+
+
+def test_a_device_without_double_precision_refuses_it() -> None:
+    pytest.importorskip("pyopencl")
+    device = SimpleNamespace(name="Small GPU", extensions="cl_khr_fp16")
+    array = SimpleNamespace(queue=SimpleNamespace(device=device, context=object()))
+
+    with pytest.raises(UsageError, match="Small GPU computes no float64"):
+        program([], "float64")("one", (16,), None, array)

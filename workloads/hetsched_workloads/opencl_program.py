@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,16 @@ HEADER = """
 #define AT_BYTES(C, T, name) (__global C T *)((__global C char *)name##_start + name##_offset)
 """
 """Sums are rounded as on a core. A pointer alone can't say where in its buffer an array begins."""
+
+
+MAX_PROGRAMS = 32
+"""Compiled programs that a process keeps for its next jobs."""
+
+
+@functools.lru_cache(maxsize=MAX_PROGRAMS)
+def _kept(context: cl.Context, source: str, options: tuple[str, ...]) -> dict[str, cl.Kernel]:
+    """Return the kernels of a program by name; empty: it isn't compiled yet."""
+    return {}
 
 
 class Program:
@@ -56,9 +67,11 @@ class Program:
         if queue.context not in self._kernels:
             if not computes(queue.device, self._dtype):
                 raise UsageError(f"{queue.device.name} computes no {self._dtype}")
-            self._context.say(f"compiling {self._what} for OpenCL ...")
-            program = cl.Program(queue.context, self._source).build(self._options)
-            kernels = {kernel.function_name: kernel for kernel in program.all_kernels()}
+            kernels = _kept(queue.context, self._source, tuple(self._options))
+            if not kernels:
+                self._context.say(f"compiling {self._what} for OpenCL ...")
+                program = cl.Program(queue.context, self._source).build(self._options)
+                kernels |= {kernel.function_name: kernel for kernel in program.all_kernels()}
             self._kernels[queue.context] = kernels
         plain: list[Any] = []
         for argument in arguments:
