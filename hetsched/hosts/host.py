@@ -51,7 +51,8 @@ from hetsched.hosts.worker import Settings
 PARTS = 2
 """Of one coordinator, computed at once: it sends no more."""
 GREETERS = 16
-"""Connections of which it isn't known yet whether they are a coordinator's."""
+"""Connections of which it isn't known yet whether they are a coordinator's. A later one ends the
+oldest, so that those that say nothing lock nobody out."""
 RETRY = 0.1
 """Seconds before the next connection is accepted after one couldn't be."""
 GRACE = 10.0
@@ -67,19 +68,41 @@ class Host:
         self._context, self.outgoing = _contexts(settings)
         self.jobs, self.grids = _submitter(settings), Runs()
         self._lock = threading.Lock()
+        self._greeters = ThreadPoolExecutor(GREETERS, "hetsched-greeter")
+        self._strangers: dict[socket.socket, None] = {}
+        """The oldest is the first."""
         self._doing: list[str] = []
         self._units, self._busy = 0, 0.0
         self.is_ending = False
 
     def accept(self, connection: socket.socket) -> None:
-        """Let a coordinator, or a host that measures, in."""
+        """Let a coordinator, or a host that measures, in, on a thread of its own.
+
+        Raises OSError if it has gone.
+        """
+        connection.settimeout(HANDSHAKE)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._context is not None:
+            connection = self._context.wrap_socket(
+                connection, server_side=True, do_handshake_on_connect=False
+            )
+        with self._lock:
+            if len(self._strangers) == GREETERS:
+                oldest = next(iter(self._strangers))
+                del self._strangers[oldest]
+                with contextlib.suppress(OSError):  # its thread wakes up, and closes it
+                    socket.socket.shutdown(oldest, socket.SHUT_RDWR)
+            self._strangers[connection] = None
+        self._greeters.submit(self._greet, connection)
+
+    def _greet(self, connection: socket.socket) -> None:
         try:
-            connection.settimeout(HANDSHAKE)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._context is not None:
-                connection = self._context.wrap_socket(connection, server_side=True)
+            if isinstance(connection, ssl.SSLSocket):
+                connection.do_handshake()
             hello = receive_now(connection, HANDSHAKE)
             refusal = self._refusal(hello)
+            with self._lock:
+                self._strangers.pop(connection, None)
             if refusal is None:
                 send_now(connection, channel.Hello(hetsched.__version__))
                 Session(connection, hello.patience, self)
@@ -88,7 +111,9 @@ class Host:
             log.warning("a connection was refused: %s", refusal)
         except Exception as error:  # a stranger may send anything
             log.warning("a connection was refused: %s", error)
-        connection.close()
+        with self._lock:
+            self._strangers.pop(connection, None)
+            connection.close()
 
     def _refusal(self, hello: Any) -> errors.HetschedError | None:
         known = self._token.encode()
@@ -362,14 +387,14 @@ def _submitter(settings: Settings) -> hetsched.Client | hetsched.Local:
     return hetsched.Local(settings.config)
 
 
-def _connections(listener: socket.socket) -> Iterator[socket.socket]:
-    """Yield connections until standard input ends."""
+def _accept_all(listener: socket.socket, host: Host) -> None:
+    """Accept connections until standard input ends."""
     poll = select.poll()
     poll.register(sys.stdin, select.POLLIN)
     poll.register(listener, select.POLLIN)
     while not any(fd == sys.stdin.fileno() for fd, _ in poll.poll()):
         try:
-            yield listener.accept()[0]
+            host.accept(listener.accept()[0])
         except OSError as error:  # such as no descriptors left, or whoever called has gone
             log.warning("a connection was lost: %s", error)
             time.sleep(RETRY)
@@ -392,9 +417,7 @@ def main() -> int:
         _tell_worker(" ".join(str(error).split()))
         return errors.to_record(error).code
     _tell_worker(str(listener.getsockname()[1]))
-    greeters = ThreadPoolExecutor(GREETERS, "hetsched-greeter")
-    for connection in _connections(listener):
-        greeters.submit(host.accept, connection)
+    _accept_all(listener, host)
     # A function may never return, and no thread that runs one can be ended.
     threading.Thread(target=_exit_late, daemon=True).start()
     host.is_ending = host.grids.is_ending = True
