@@ -6,6 +6,7 @@ All arrays here have the axis of units first.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import inspect
 import threading
 import time
@@ -77,6 +78,8 @@ class Call:
     overlap: int = 0
     mode: str = "reflect"
     dtype: np.dtype[Any] | None = None
+    casting: Any = "safe"
+    """Which results go into the outputs, as for `numpy.can_cast`."""
     reduction: Reduction | None = None
     progress: Progress | None = None
     """What is noted for a later call, should this one be interrupted; None: nothing."""
@@ -90,8 +93,8 @@ class Call:
     """What the function has returned in an earlier call; None: the first unit has shown it."""
     offset: int = 0
     """The first unit of the engine's job; those before are done."""
-    floating_errors: dict[str, Any] = field(default_factory=lambda: dict(np.geterr()))
-    """What the caller's thread does with them, for `numpy.errstate`."""
+    context: contextvars.Context = field(default_factory=contextvars.copy_context)
+    """Of the caller, for other threads: NumPy's treatment of floating-point errors is in there."""
     twins: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     """Kind of GPU -> what computes the function there."""
     alternatives: Sequence[Callable[[np.ndarray, np.ndarray], object]] = ()
@@ -118,6 +121,14 @@ class Call:
         unit = int(sum(a.nbytes // max(1, a.shape[0]) for a in arrays))
         count = max(1, PIECE_BYTES // max(1, unit), 4 * self.overlap)
         return max(1, count // self.granule) * self.granule
+
+    def in_context(self, f: Callable[..., Any], *arguments: Any) -> Any:
+        """Call `f` with the context variables of the caller of `map`."""
+        return self.context.copy().run(f, *arguments)
+
+    def thread(self, work: Callable[[], object]) -> threading.Thread:
+        """Return a thread that does so, for which the end of the interpreter doesn't wait."""
+        return threading.Thread(target=self.in_context, args=(work,), daemon=True)
 
     def compute_chunk(
         self,
@@ -160,11 +171,10 @@ class Call:
             try:
                 blocks = [x[base + low : base + high] for x in split]
                 places = [y[low:high] for y in outputs]
-                with np.errstate(**self.floating_errors):
-                    if self.race is not None and isinstance(places[0], np.ndarray):
-                        values = self._compete(self.race, blocks, whole, unit, places)
-                    else:
-                        values = self.apply(blocks, whole, unit, places)
+                if self.race is not None and isinstance(places[0], np.ndarray):
+                    values = self._compete(self.race, blocks, whole, unit, places)
+                else:
+                    values = self.apply(blocks, whole, unit, places)
                 for array in (*self.split, *self.outputs):
                     if isinstance(array, np.ndarray):
                         drop_pages(array[unit : start + high])
@@ -287,9 +297,8 @@ class Call:
         )
         if isinstance(only, np.ndarray) and not self.overlap:
             target = _transposed(only, 0, self.axis)
-            casting = "same_kind" if self.dtype is None else "unsafe"
             arguments = self._arguments(blocks, whole, first)
-            return self.f(*arguments, **{"out": target, "casting": casting, **self.keywords})
+            return self.f(*arguments, **{"out": target, "casting": self.casting, **self.keywords})
         returned = self.f(*self._arguments(blocks, whole, first), **self.keywords)
         if outputs is not None and self.reduction is None:
             values = self.results(returned, units)
@@ -329,13 +338,12 @@ class Call:
             if isinstance(output, Place):
                 output.write(value)
                 continue
-            casting: Any = "same_kind" if self.dtype is None else "unsafe"
-            if not np.can_cast(value.dtype, output.dtype, casting):
+            if not np.can_cast(value.dtype, output.dtype, self.casting):
                 raise DataError(
                     f"{function_name(self.f)} returned {value.dtype}, for other units"
                     f" {output.dtype}: give dtype"
                 )
-            np.copyto(output, value, casting=casting)
+            np.copyto(output, value, casting=self.casting)
 
     def results(self, returned: Any, units: int) -> list[np.ndarray]:
         """Return what the function has returned, as arrays with the axis of units first."""

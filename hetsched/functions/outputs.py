@@ -39,6 +39,10 @@ class Outputs:
     ) -> None:
         self._call, self._shape = call, None if shape is None else tuple(shape)
         self._layouts: tuple[Layout, ...] | None = None
+        if call.dtype is not None:
+            call.casting = "unsafe"
+        elif out is not None:
+            call.casting = "same_kind"
         given = out if isinstance(out, tuple | list) else (out,)
         self._given: list[Any] | None = None if out is None else [self._taken(g) for g in given]
         self.granule = common_granule(call.split, self._given or [])

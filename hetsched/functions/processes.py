@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import math
 import re
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -54,6 +54,7 @@ class ProcessParams(FunctionParams, frozen=True, kw_only=True):
     overlap: int
     mode: str
     dtype: str | None
+    casting: str
     floating_errors: str
 
 
@@ -91,7 +92,7 @@ def _seconds_in_threads(call: Call, first: int, units: int, count: int) -> float
             call.compute_here(start, start + units)
 
     starts = range(first, first + count * units, units)
-    others = [threading.Thread(target=compute, args=(n,), daemon=True) for n in starts[1:]]
+    others = [call.thread(functools.partial(compute, start)) for start in starts[1:]]
     begun = time.perf_counter()
     try:
         for thread in others:
@@ -119,7 +120,7 @@ def reason_against(call: Call) -> str:
         return f"they can't import it as {name}"
     if not call.is_in_memory or call.reduction is not None:
         return "reductions and arrays in files and stores stay here"
-    is_plain = _is_plain(call.keywords) and _is_plain(call.floating_errors)
+    is_plain = _is_plain(call.keywords) and np.geterrcall() is None
     if not is_plain or len(repr(call.keywords)) > MAX_KEYWORDS:
         return "its keywords aren't plain numbers and text"
     return ""
@@ -184,7 +185,8 @@ def process_job(
         overlap=call.overlap,
         mode=call.mode,
         dtype=None if call.dtype is None else call.dtype.name,
-        floating_errors=repr(call.floating_errors),
+        casting=call.casting,
+        floating_errors=repr(np.geterr()),
     )
     return params, arrays
 
@@ -214,7 +216,8 @@ class _ProcessKernel:
         self._counts = len(p.split), len(p.whole), len(p.outputs)
         self._call = Call(f, keywords, p.positions, [], [], p.axis, p.overlap, p.mode)
         self._call.dtype = None if p.dtype is None else np.dtype(p.dtype)
-        self._call.floating_errors = ast.literal_eval(p.floating_errors)
+        self._call.casting = p.casting
+        self._call.context.run(functools.partial(np.seterr, **ast.literal_eval(p.floating_errors)))
 
     def __call__(self, inputs: Arrays, outputs: Arrays, first: int, count: int) -> None:
         call = self._call
@@ -225,7 +228,7 @@ class _ProcessKernel:
         start = int(inputs[CALL][0]) + first
         base = start if call.overlap else 0
         try:
-            call.compute(call.split, call.whole, call.outputs, start, count, base)
+            call.in_context(call.compute, call.split, call.whole, call.outputs, start, count, base)
         except BaseException as error:
             notes = (note for note in getattr(error, "__notes__", ()) if FAILED.search(note))
             where = next(notes, "").removeprefix("hetsched: ")

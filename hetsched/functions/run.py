@@ -253,8 +253,7 @@ class Run:
             return
         if is_short:
             with session.busy():
-                others = session.cores - 1
-                compute_in_threads(call, done, end, min(kind.alone), session.pool(), others)
+                compute_in_threads(call, done, end, min(kind.alone), session.cores)
         else:
             local = session.local()
             begun = time.perf_counter()  # its start isn't part of what a call costs
@@ -272,8 +271,7 @@ class Run:
         call = self._call
         if self._is_always or not call.is_in_memory or call.twins or kind.peak or kind.holds_lock:
             return False
-        seconds = min(kind.alone) * units / session.cores
-        return session.cores > 1 and seconds < session.short
+        return session.cores > 1 and min(kind.alone) * units / session.cores < session.short
 
     def _compute_by_jobs(self, kind: Kind, done: int, end: int, local: Local) -> None:
         """Compute units by a job; by several if what each has done is noted after it."""

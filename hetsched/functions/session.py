@@ -10,7 +10,6 @@ import statistics
 import threading
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import hetsched
@@ -35,7 +34,6 @@ class Session:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._local: Local | None = None
-        self._pool: ThreadPoolExecutor | None = None
         self._overheads = deque([FIRST_OVERHEAD] * REMEMBERED, maxlen=REMEMBERED)
         self._calls = 0
         self._is_disturbed = False
@@ -76,13 +74,6 @@ class Session:
         tables = [each for each in enumerate(load()[0].device) if each[1].kind == "cpu"]
         found = probe(tables, core_pool()).processes
         return len([each for each in found if each.device.is_plain_core])
-
-    def pool(self) -> ThreadPoolExecutor:
-        """Return threads for all cores but the caller's."""
-        with self._lock:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(max(1, self.cores - 1), "hetsched-core")
-            return self._pool
 
     @property
     def overhead(self) -> float:

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor, wait
 
 from hetsched.functions.call import Call
 
 HANDING = 1e-4
-"""Seconds that other threads take to begin: what takes less stays in the caller's."""
+"""Seconds that another thread takes to begin: what takes less stays in the caller's."""
 LEAST = 3e-4
 """Seconds of the smallest part: Python's share of each is a tenth of that."""
+GRACE = 1.0
+"""Seconds for other threads to end what they are at after an interruption."""
 
 
-def compute_in_threads(
-    call: Call, first: int, end: int, seconds: float, pool: ThreadPoolExecutor, others: int
-) -> None:
-    """Compute units in this thread and in `others` of the pool; `seconds`: about those of a unit.
+def compute_in_threads(call: Call, first: int, end: int, seconds: float, cores: int) -> None:
+    """Compute units in this thread and in others; `seconds`: about those of a unit.
 
     Parts become smaller towards the end, so that all end at once. Raises what the function raises.
     """
+    # The threads begin one after the other, so more of them soon cost more than they gain.
+    wanted = math.isqrt(int(seconds * (end - first) / max(HANDING, 1e-9)))
+    count = min(cores, end - first, max(2, wanted))
     least = max(1, int(LEAST / max(seconds, 1e-9)))
     taken, lock = first, threading.Lock()
 
@@ -29,7 +32,7 @@ def compute_in_threads(
         nonlocal taken
         with lock:
             begin = taken
-            part = max(least, (end - begin) // (2 * (1 + others)))
+            part = max(least, (end - begin) // (2 * count))
             taken = min(end, begin + part)
             return begin, taken
 
@@ -46,14 +49,26 @@ def compute_in_threads(
         with contextlib.suppress(BaseException):  # the call knows its failure
             work()
 
-    helpers = [pool.submit(help_out) for _ in range(others)]
+    # Not those of a pool, for which the end of the interpreter would wait, whatever they do.
+    others = [call.thread(help_out) for _ in range(count - 1)]
     try:
+        with contextlib.suppress(
+            RuntimeError
+        ):  # there may be no more threads: at exit, or by a limit
+            for thread in others:
+                thread.start()
         with contextlib.suppress(Exception):
             work()
+        _join(others, math.inf)
     except BaseException:  # such as Ctrl-C
         call.is_cancelled = True
+        _join(others, time.monotonic() + GRACE)
         raise
-    finally:
-        # Those that haven't begun yet needn't.
-        wait([helper for helper in helpers if not helper.cancel()])
     call.raise_failure()
+
+
+def _join(threads: list[threading.Thread], deadline: float) -> None:
+    for thread in threads:
+        if thread.ident is not None:
+            left = deadline - time.monotonic()
+            thread.join(max(0.0, left) if math.isfinite(left) else None)

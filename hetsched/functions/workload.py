@@ -133,10 +133,12 @@ class _FunctionKernel:
         whole = [inputs[name] for name in self._whole]
         written = [outputs[name] for name in self._outputs]
         if self._kind != "cpu":
-            call.compute_by_twin(self._kind, split, whole, written, first, self._xp)
+            call.in_context(
+                call.compute_by_twin, self._kind, split, whole, written, first, self._xp
+            )
             return
         with contextlib.suppress(BaseException):  # the caller raises it: the call knows it
-            call.compute_chunk(split, whole, written, first, count)
+            call.in_context(call.compute_chunk, split, whole, written, first, count)
             return
         raise JobFailed("the function has raised an error")
 

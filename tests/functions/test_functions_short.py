@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextvars
 import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,6 +38,56 @@ def test_threads_share_a_short_call_without_the_engine() -> None:
     is_known = True
     np.testing.assert_array_equal(hetsched.map(sorts, x), np.sort(x))
     assert not [thread for thread in threading.enumerate() if thread.name == "hetsched"]
+
+
+PROGRAM = """
+import atexit, threading, numpy as np, hetsched
+x = np.random.default_rng(0).random((64, 2000))
+def work():
+    assert (hetsched.map(np.sort, x) == np.sort(x)).all()
+    print("right", flush=True)
+work()
+"""
+
+
+def run(end: str) -> None:
+    """Run a program of two calls."""
+    command = [sys.executable, "-c", PROGRAM + end]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr, ended.stdout) == (0, "", "right\nright\n")
+
+
+@pytest.mark.parametrize(
+    "table",
+    ['kind = "cpu"\ncount = 1', 'kind = "emulated"\ncompute = { gap = "10us", unit = "1us" }'],
+)
+def test_a_configuration_may_have_few_cores_or_none(
+    table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.toml").write_text(f"[[device]]\n{table}\n")
+    monkeypatch.setenv("HETSCHED_CONFIG", str(tmp_path / "config.toml"))
+    run("work()")
+
+
+@pytest.mark.parametrize("end", ["atexit.register(work)", "threading.Thread(target=work).start()"])
+def test_a_short_call_works_while_the_interpreter_ends(end: str) -> None:
+    run(end)
+
+
+def test_all_threads_have_the_callers_context() -> None:
+    factor = contextvars.ContextVar("factor", default=1.0)
+    factor.set(3.0)
+    x = np.random.default_rng(0).random((64, 2000))
+    for _ in range(3):
+        np.testing.assert_array_equal(
+            hetsched.map(lambda block: np.sort(block) * factor.get(), x), np.sort(x) * 3.0
+        )
+
+
+def test_a_wider_dtype_of_later_units_is_no_silent_loss() -> None:
+    x = np.repeat([0, 300], 300)
+    with pytest.raises(hetsched.DataError, match="uint16, for other units uint8: give dtype"):
+        hetsched.map(lambda block: block.astype(np.min_scalar_type(int(block.max()))), x)
 
 
 def test_an_interrupted_call_leaves_the_threads_to_the_next_one() -> None:
