@@ -41,34 +41,34 @@ def compute_in_threads(call: Call, first: int, end: int, seconds: float, cores: 
             begin, stop = take()
             if begin == stop:
                 return
-            begun = time.thread_time()
+            start = time.thread_time()
             call.compute_here(begin, stop)
-            call.busy.append((stop - begin, time.thread_time() - begun))
+            call.busy.append((stop - begin, time.thread_time() - start))
 
     def help_out() -> None:
-        with contextlib.suppress(BaseException):  # the call knows its failure
-            work()
+        try:
+            with contextlib.suppress(BaseException):  # the call knows its failure
+                work()
+        finally:
+            ended.release()
 
-    # Not those of a pool, for which the end of the interpreter would wait, whatever they do.
-    others = [call.thread(help_out) for _ in range(count - 1)]
+    # Not those of a pool, for which the end of the interpreter waits whatever they do; not joined:
+    # a thread counts as ended where Ctrl-C interrupts `join`.
+    ended, begun = threading.Semaphore(0), 0
     try:
-        with contextlib.suppress(
-            RuntimeError
-        ):  # there may be no more threads: at exit, or by a limit
-            for thread in others:
-                thread.start()
+        with contextlib.suppress(RuntimeError):  # no more threads at exit, or by a limit
+            for _ in range(count - 1):
+                call.thread(help_out).start()
+                begun += 1
         with contextlib.suppress(Exception):
             work()
-        _join(others, math.inf)
+        while begun:
+            ended.acquire()
+            begun -= 1
     except BaseException:  # such as Ctrl-C
         call.is_cancelled = True
-        _join(others, time.monotonic() + GRACE)
+        deadline = time.monotonic() + GRACE
+        while begun and ended.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            begun -= 1
         raise
     call.raise_failure()
-
-
-def _join(threads: list[threading.Thread], deadline: float) -> None:
-    for thread in threads:
-        if thread.ident is not None:
-            left = deadline - time.monotonic()
-            thread.join(max(0.0, left) if math.isfinite(left) else None)

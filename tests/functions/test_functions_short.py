@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -104,3 +105,29 @@ def test_an_interrupted_call_leaves_the_threads_to_the_next_one() -> None:
     with pytest.raises(KeyboardInterrupt):
         hetsched.map(interrupts, x)
     np.testing.assert_array_equal(hetsched.map(np.sort, x), np.sort(x))
+
+
+def test_after_ctrl_c_no_thread_writes_any_more() -> None:
+    """The caller's thread waits for another one, which is in the function, when Ctrl-C comes."""
+    x = np.random.default_rng(0).random((64, 2000))
+    out = np.zeros_like(x)
+    is_known, goes_on = False, threading.Event()
+    writers: list[threading.Thread] = []
+
+    def waits(block: np.ndarray) -> np.ndarray:
+        if is_known and threading.current_thread() is not threading.main_thread():
+            writers.append(threading.current_thread())
+            if len(writers) == 1:
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            goes_on.wait(SECONDS)
+        return np.sort(block)
+
+    hetsched.map(waits, x)
+    is_known = True
+    with pytest.raises(KeyboardInterrupt):
+        hetsched.map(waits, x, out=out)
+    before = out.copy()
+    goes_on.set()
+    for thread in writers:
+        thread.join(SECONDS)
+    np.testing.assert_array_equal(out, before)
