@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import functools
 import itertools
+import math
 import mmap
 import os
 import sys
@@ -27,6 +28,7 @@ from hetsched.functions.call import Call
 from hetsched.functions.files import OutputFile, is_path
 from hetsched.functions.identity import find_function, function_name
 from hetsched.functions.outputs import Outputs
+from hetsched.functions.peak import free_memory
 from hetsched.functions.twins import undecorated
 from hetsched.functions.workload import Layout as UnitLayout
 from hetsched.hosts.channel import (
@@ -46,7 +48,7 @@ from hetsched.hosts.shared_files import RowFile, absolute, folder_of, place_in
 from hetsched.hosts.tcp import ClusterSpec, Rows, TcpHosts
 from hetsched.store.formats import open_array
 from hetsched.store.stored import Stored
-from hetsched.units import parse_time, quoted
+from hetsched.units import format_bytes, parse_time, quoted
 from hetsched.workload import ArraySpec, find
 from hetsched.workload.iterative import Blocks, Iterative
 from hetsched.workload.iterative import Rows as GridRows
@@ -430,7 +432,14 @@ def _resolve(workload: str, arrays: Any, seed: int, params: dict[str, Any]) -> _
         if spec.is_input and spec.name not in inputs:
             if spec.name in plug_in.optional_inputs:
                 continue
-            inputs[spec.name] = np.empty(spec.shape(load), spec.dtype)
+            shape, dtype = spec.shape(load), np.dtype(spec.dtype)
+            needed, free = math.prod(shape) * dtype.itemsize, free_memory()
+            if needed > free:
+                raise errors.DataError(
+                    f"{spec.name}: generating {dtype} {shape} takes {format_bytes(needed)};"
+                    f" {format_bytes(int(free))} are free: use smaller sizes"
+                )
+            inputs[spec.name] = np.empty(shape, dtype)
             plug_in.generate(p, seed, spec.name, 0, inputs[spec.name])
     return _Resolved(plug_in, params, p, load, inputs, paths, specs)
 

@@ -66,6 +66,8 @@ class DaskHosts(TcpHosts):
         A worker has another version.
     NotPermitted
         Plain TCP to another machine unless `insecure`; TLS was refused.
+    InputMissing
+        A file of the certificates can't be read.
     """
 
     def __init__(
@@ -93,6 +95,12 @@ class DaskHosts(TcpHosts):
                 " or give security"
             ) from None
         except (OSError, TimeoutError, ValueError, RuntimeError) as error:
+            cause: BaseException | None = error
+            while cause is not None and not isinstance(cause, ssl.SSLError):
+                cause = cause.__cause__
+            if cause is not None:  # as of a certificate that has expired
+                raise errors.NotPermitted(f"{address}: TLS refused: {_line(cause)}") from None
+            _check_files(security or Security())
             raise errors.Unavailable(f"no scheduler at {address}: {_line(error)}") from None
         arguments = self._dask.security.get_connection_args("client")
         self._context: ssl.SSLContext | None = arguments.get("ssl_context")
@@ -214,8 +222,20 @@ def _check_address(address: str, insecure: bool) -> None:
     if parts.scheme == "tcp" and not is_loopback and not insecure:
         raise errors.NotPermitted(
             f"{address} isn't encrypted, and goes to another machine: use tls://, or say that"
-            " this is safe (insecure)"
+            " this is safe (insecure=True, --insecure)"
         )
+
+
+def _check_files(security: Any) -> None:
+    """Raise InputMissing if a file of a client's can't be read: Dask doesn't name it."""
+    for path in (security.tls_ca_file, security.tls_client_cert, security.tls_client_key):
+        if path and "\n" not in path:  # else it is the text itself
+            try:
+                open(path, "rb").close()
+            except OSError as error:
+                raise errors.InputMissing(
+                    f"{path}, of distributed.comm.tls: {error.strerror}"
+                ) from None
 
 
 def _check_answer(address: str, seconds: float) -> None:

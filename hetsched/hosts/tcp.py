@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 
 from hetsched import errors
@@ -98,7 +99,8 @@ class Link:
                 done = Done(self.name, Share(epoch, first, count), seconds)
                 self._hosts.put(done, self._arriving)
             case channel.Failed(epoch, first, count, record):
-                failure = errors.from_record(record)
+                text = " ".join(record.message.splitlines())  # of a plug-in's own exception
+                failure = errors.from_record(msgspec.structs.replace(record, message=text))
                 units = f", units {first} to {first + count - 1}" if count else ""
                 failure.add_note(f"on {self.name}{units}")
                 self._hosts.put(Failed(self.name, Share(epoch, first, count), failure))

@@ -130,15 +130,23 @@ def test_strangers_and_other_versions_are_refused_in_one_line(
     address = scheduler.scheduler_address
     other = distributed.security.Security.temporary()
     plain = address.replace("tls://", "tcp://")
-    for given, options, code in [
-        (address, {}, 69),
-        (plain, {}, 69),
-        (address, {"security": other}, 77),
-        (plain.replace("127.0.0.1", "192.0.2.1"), {}, 77),
+    mine = {"tls_ca_file": security.tls_ca_file, "tls_client_key": other.tls_client_key}
+    refused, gone = (
+        distributed.security.Security(tls_client_cert=certificate, **mine)
+        for certificate in (other.tls_client_cert, "/nowhere/me.pem")
+    )
+    for given, options, code, text in [
+        (address, {}, 69, "needs certificates"),
+        (plain, {}, 69, "no scheduler"),
+        (address, {"security": other}, 77, "TLS refused"),
+        (address, {"security": refused}, 77, "TLS refused"),
+        (address, {"security": gone}, 66, "/nowhere/me.pem"),
+        (plain.replace("127.0.0.1", "192.0.2.1"), {}, 77, "--insecure"),
     ]:
         with pytest.raises(errors.HetschedError) as caught:
             hetsched.Client(cluster=given, **options)
         assert (caught.value.code, len(str(caught.value).splitlines())) == (code, 1)
+        assert text in str(caught.value)
     monkeypatch.setattr(hetsched, "__version__", "9.9")
     with pytest.raises(errors.ProtocolError, match=r"has hetsched 0\.1\.0, you have 9\.9"):
         hetsched.Client(cluster=address, security=security)

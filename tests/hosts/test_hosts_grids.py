@@ -216,6 +216,8 @@ def test_what_a_grid_over_hosts_refuses(cluster: Cluster, initial: np.ndarray) -
         client.submit("heat", initial, steps=9, tolerance=0.1)
     with pytest.raises(UsageError, match="a grid of 2x150 is too small for several hosts"):
         client.submit("heat", initial[:2], steps=9).result(60)
+    with pytest.raises(DataError, match=r"generating \w+ .* are free"):
+        client.submit("heat", grid="1000000x1000000", steps=10)
     bad = initial.copy()
     bad[3, 4] = np.nan
     with pytest.raises(DataError, match=r"initial: row .* has a NaN") as failure:
