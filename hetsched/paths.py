@@ -99,6 +99,14 @@ def split_path(path: str | os.PathLike[str]) -> ArrayPath:
     return ArrayPath(text, Path(text).suffix.lower())
 
 
+def new_file(path: str | os.PathLike[str]) -> str:
+    """As `real_path`, of a file to be written. Raises UsageError for a name of another format."""
+    resolved = real_path(path)
+    if (suffix := split_path(resolved).suffix) and suffix not in FORMATS:
+        raise UsageError(f"{os.fspath(path)!r}: the name must end with {FORMAT_NAMES}")
+    return resolved
+
+
 def private_folder(path: Path, label: str) -> Path:
     """Create `path` (0700) if necessary.
 

@@ -11,7 +11,7 @@ import typer
 
 from hetsched.errors import UsageError, encodable
 from hetsched.job import MAX_PRIORITY, MIN_PRIORITY, STATES
-from hetsched.paths import FORMAT_NAMES, FORMATS, real_path, split_path
+from hetsched.paths import new_file, real_path
 from hetsched.units import NUMBER_LIMIT, closest_hint, parse_size, parse_time, quoted
 
 T = TypeVar("T")
@@ -161,9 +161,7 @@ def array_file(value: str) -> tuple[str, str]:
 def new_array_file(value: str) -> tuple[str, str]:
     """As `array_file`, of a file to be written. Raises UsageError for other formats."""
     name, file = array_file(value)
-    if (suffix := split_path(file).suffix) and suffix not in FORMATS:
-        raise UsageError(f"{value!r}: the name must end with {FORMAT_NAMES}")
-    return name, file
+    return name, new_file(file)
 
 
 def by_array(flag: str, files: Sequence[tuple[str, str]] | None) -> dict[str, str]:

@@ -27,7 +27,7 @@ from hetsched.client.connection import Connection, Session
 from hetsched.client.control import TIMEOUT, Control
 from hetsched.client.job import Job, Listener
 from hetsched.dtypes import NUMERIC
-from hetsched.paths import real_path
+from hetsched.paths import new_file, real_path
 from hetsched.sparse_rows import sparse_arrays
 from hetsched.transport import messages
 from hetsched.transport.arena import Segment, locate_in_segment
@@ -240,7 +240,7 @@ class Submission:
         outputs: dict[str, job.OutputRef] = {}
         for name, value in outs.items():
             if isinstance(value, str | os.PathLike):
-                outputs[name] = job.FileOut(real_path(os.fspath(value)), bool(force))
+                outputs[name] = job.FileOut(new_file(value), bool(force))
             else:
                 self._targets[name] = _writable(name, value)
         inputs: dict[str, job.InputRef] = {}

@@ -42,6 +42,11 @@ def test_what_replaces_a_file_is_named(local: hetsched.Local, tmp_path: Path) ->
     assert (tmp_path / "y.npy").read_bytes() == b"mine"
 
 
+def test_results_have_the_name_of_a_format(local: hetsched.Local, tmp_path: Path) -> None:
+    with pytest.raises(hetsched.UsageError, match=r"z.png'?: the name must end with .npy"):
+        local.submit("fft", PLANES, out=tmp_path / "z.png")
+
+
 def test_neither_an_engine_nor_a_job_can_be_sent_elsewhere(local: hetsched.Local) -> None:
     for held in (local, local.submit("fft", PLANES)):
         with pytest.raises(TypeError, match="belongs to its process"):
