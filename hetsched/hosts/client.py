@@ -603,7 +603,11 @@ class _JobResults:
     ) -> None:
         shape, dtype = spec.shape(load), np.dtype(spec.dtype)
         if out is None:
-            self.arrays[name] = np.empty(shape, dtype)
+            try:
+                self.arrays[name] = np.empty(shape, dtype)
+            except (MemoryError, ValueError):  # as of sizes beyond any memory
+                text = f"{spec.name}: no memory for the result, {dtype} {shape}: use smaller sizes"
+                raise errors.DataError(text) from None
             return
         if is_path(out):
             file = OutputFile(out, force)
