@@ -20,7 +20,10 @@ SECONDS = 60.0
 """For another thread to come; it never takes so long."""
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+
+
+@two_cores
 def test_threads_share_a_short_call_without_the_engine() -> None:
     session.close()
     threads: set[int] = set()
@@ -91,13 +94,17 @@ def test_a_wider_dtype_of_later_units_is_no_silent_loss() -> None:
         hetsched.map(lambda block: block.astype(np.min_scalar_type(int(block.max()))), x)
 
 
+@two_cores
 def test_an_interrupted_call_leaves_the_threads_to_the_next_one() -> None:
     x = np.random.default_rng(0).random((64, 2000))
-    is_known = False
+    is_known, is_interrupted = False, threading.Event()
 
     def interrupts(block: np.ndarray) -> np.ndarray:
         if is_known and threading.current_thread() is threading.main_thread():
+            is_interrupted.set()
             raise KeyboardInterrupt
+        if is_known:  # or it would compute all
+            is_interrupted.wait(SECONDS)
         return np.sort(block)
 
     hetsched.map(interrupts, x)
@@ -107,16 +114,20 @@ def test_an_interrupted_call_leaves_the_threads_to_the_next_one() -> None:
     np.testing.assert_array_equal(hetsched.map(np.sort, x), np.sort(x))
 
 
+@two_cores
 def test_after_ctrl_c_no_thread_writes_any_more() -> None:
-    """The caller's thread waits for another one, which is in the function, when Ctrl-C comes."""
+    """Another thread is in the function when Ctrl-C comes."""
     x = np.random.default_rng(0).random((64, 2000))
     out = np.zeros_like(x)
-    is_known, goes_on = False, threading.Event()
+    is_known, begins, goes_on = False, threading.Event(), threading.Event()
     writers: list[threading.Thread] = []
 
     def waits(block: np.ndarray) -> np.ndarray:
-        if is_known and threading.current_thread() is not threading.main_thread():
+        if is_known and threading.current_thread() is threading.main_thread():
+            begins.wait(SECONDS)  # or it would compute all
+        elif is_known:
             writers.append(threading.current_thread())
+            begins.set()
             if len(writers) == 1:
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
             goes_on.wait(SECONDS)
