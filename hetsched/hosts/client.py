@@ -290,7 +290,7 @@ class ClusterClient:
         specs = job.specs
         return ClusterSpec(
             epoch=next(self._epochs),
-            workload=job.plug_in.name,
+            workload=job.workload,
             params=_own(job.plug_in, job.params, job.p, job.inputs),
             options=options,
             load=job.load,
@@ -330,7 +330,7 @@ class ClusterClient:
         results.complete = complete
         return GridSpec(
             epoch=next(self._epochs),
-            workload=plug_in.name,
+            workload=job.workload,
             blocks=blocks,
             steps=steps,
             limits=plug_in.limits,
@@ -390,6 +390,8 @@ _Begin = Callable[[], _Begun]
 class _Resolved:
     """A job as submitted: parameters as given and all, and its arrays."""
 
+    workload: str
+    """Its name, or where hosts import it."""
     plug_in: Any
     params: dict[str, Any]
     p: Any
@@ -441,7 +443,7 @@ def _resolve(workload: str, arrays: Any, seed: int, params: dict[str, Any]) -> _
                 )
             inputs[spec.name] = np.empty(shape, dtype)
             plug_in.generate(p, seed, spec.name, 0, inputs[spec.name])
-    return _Resolved(plug_in, params, p, load, inputs, paths, specs)
+    return _Resolved(workload, plug_in, params, p, load, inputs, paths, specs)
 
 
 def _verify(job: _Resolved, outputs: Mapping[str, np.ndarray], seed: int) -> None:

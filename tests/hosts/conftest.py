@@ -21,6 +21,7 @@ from hetsched.hosts.tcp import TcpHosts
 
 Cluster = tuple[ClusterClient, TcpHosts, list["HostProcess"]]
 TOKEN = "only for this test"
+LBM = Path(__file__).parents[2] / "examples" / "lbm"
 
 
 class HostProcess:
@@ -31,6 +32,7 @@ class HostProcess:
         config = folder / "one-core.toml"
         config.write_text('[[device]]\nkind = "cpu"\ncount = 1\n')
         places = {"HETSCHED_STATE_DIR": str(folder), "HETSCHED_RUNTIME_DIR": str(folder)}
+        places["PYTHONPATH"] = str(LBM)  # a plug-in that hosts import where they are told
         self.process = subprocess.Popen(
             [sys.executable, "-m", "hetsched.hosts.host"],
             stdin=subprocess.PIPE,

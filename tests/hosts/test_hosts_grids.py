@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import TOKEN, Cluster, HostProcess
+from conftest import LBM, TOKEN, Cluster, HostProcess
 
 import hetsched
 from hetsched import errors
@@ -75,6 +75,18 @@ def test_a_grid_over_hosts_has_the_same_bits(
     text = job.explain()
     assert f"{STEPS} steps of 180x150 cells" in text
     assert "host1" in text
+
+
+def test_a_plug_in_that_hosts_import_has_the_same_bits_too(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(LBM)
+    monkeypatch.setenv("PYTHONPATH", str(LBM))
+    job = {"rows": 48, "cols": 40, "steps": 30, "seed": 3}
+    over_hosts = cluster[0].submit("hetsched_lbm:Lbm", **job).result(120)
+    with hetsched.Local() as local:
+        for name, values in local.submit("hetsched_lbm:Lbm", **job).result(120).items():
+            np.testing.assert_array_equal(over_hosts[name], values)
 
 
 @pytest.mark.parametrize(
