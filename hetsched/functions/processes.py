@@ -6,7 +6,6 @@ A function travels as ``module:qualname``, its keywords as text. Neither is pick
 from __future__ import annotations
 
 import ast
-import contextlib
 import functools
 import math
 import re
@@ -21,6 +20,7 @@ from hetsched.errors import HetschedError, JobFailed, UsageError
 from hetsched.functions.call import Call
 from hetsched.functions.identity import current_function, find_function, function_name
 from hetsched.functions.session import session
+from hetsched.functions.threads import together
 from hetsched.functions.twins import undecorated
 from hetsched.functions.workload import CALL, Function, FunctionParams
 from hetsched.plug_in_errors import plug_in_error
@@ -88,22 +88,11 @@ def _seconds_in_threads(call: Call, first: int, units: int, count: int) -> float
     """Compute `units` in this thread, and as many in each of the others of `count`."""
 
     def compute(start: int) -> None:
-        with contextlib.suppress(BaseException):  # the call knows its failure
-            call.compute_here(start, start + units)
+        call.compute_here(start, start + units)
 
     starts = range(first, first + count * units, units)
-    others = [call.thread(functools.partial(compute, start)) for start in starts[1:]]
     begun = time.perf_counter()
-    try:
-        for thread in others:
-            thread.start()
-        compute(first)
-        for thread in others:
-            thread.join()
-    except BaseException:  # such as Ctrl-C
-        call.is_cancelled = True
-        raise
-    call.raise_failure()
+    together(call, [functools.partial(compute, start) for start in starts])
     return time.perf_counter() - begun
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import threading
 import time
+from collections.abc import Callable, Sequence
 
 from hetsched.functions.call import Call
 
@@ -45,7 +47,17 @@ def compute_in_threads(call: Call, first: int, end: int, seconds: float, cores: 
             call.compute_here(begin, stop)
             call.busy.append((stop - begin, time.thread_time() - start))
 
-    def help_out() -> None:
+    together(call, [work] * count)
+
+
+def together(call: Call, works: Sequence[Callable[[], object]]) -> None:
+    """Do the last of `works` in this thread and each other one in a thread of its own.
+
+    Raises what the function of the call raises.
+    """
+    left, ended, begun = list(works), threading.Semaphore(0), 0
+
+    def help_out(work: Callable[[], object]) -> None:
         try:
             with contextlib.suppress(BaseException):  # the call knows its failure
                 work()
@@ -54,14 +66,15 @@ def compute_in_threads(call: Call, first: int, end: int, seconds: float, cores: 
 
     # Not those of a pool, for which the end of the interpreter waits whatever they do; not joined:
     # a thread counts as ended where Ctrl-C interrupts `join`.
-    ended, begun = threading.Semaphore(0), 0
     try:
         with contextlib.suppress(RuntimeError):  # no more threads at exit, or by a limit
-            for _ in range(count - 1):
-                call.thread(help_out).start()
+            while len(left) > 1:
+                call.thread(functools.partial(help_out, left[0])).start()
                 begun += 1
+                del left[0]
         with contextlib.suppress(Exception):
-            work()
+            for work in left:
+                work()
         while begun:
             ended.acquire()
             begun -= 1
