@@ -99,18 +99,8 @@ def explain_iterations(job: ExplainedJob, plan: JobPlan, history: IterationHisto
         for index, device in enumerate(history.devices)
         if (assigned := assignments.get(device)) is not None
     )
-    return Explanation(
-        job=job.job,
-        state=job.state,
-        workload=job.workload,
-        params=dict(job.params),
-        load=job.load,
-        seconds=history.seconds or None,
-        reasons=plan.reasons,
-        devices=devices,
-        iterations=history,
-        notes=job.notes,
-        error=job.error,
+    return job.explained(
+        plan, seconds=history.seconds or None, devices=devices, iterations=history
     )
 
 

@@ -42,6 +42,20 @@ class ExplainedJob:
     notes: tuple[str, ...] = ()
     error: str | None = None
 
+    def explained(self, plan: JobPlan, **found: Any) -> Explanation:
+        """Return the explanation of this job, which followed `plan`, with what was found."""
+        return Explanation(
+            job=self.job,
+            state=self.state,
+            workload=self.workload,
+            params=dict(self.params),
+            load=self.load,
+            reasons=plan.reasons,
+            notes=self.notes,
+            error=self.error,
+            **found,
+        )
+
 
 def explain_job(
     job: ExplainedJob,
@@ -58,23 +72,16 @@ def explain_job(
     cache = PlanCache() if cache is None else cache
     lines = _measured_timelines(plan, runs or {})
     total = max((line.makespan for line in lines.values()), default=0.0)
-    return Explanation(
-        job=job.job,
-        state=job.state,
-        workload=job.workload,
-        params=dict(job.params),
-        load=job.load,
+    return job.explained(
+        plan,
         seconds=total if lines else None,
         predicted_seconds=plan.predicted_seconds,
         bound=bound_of_plan(plan),
         schedule=next((c.schedule for c in plan.candidates if c.info.link), "best"),
-        reasons=plan.reasons,
         weighed=plan.weighed,
         devices=_devices(plan, lines, None if runs is None else total, runs or {}),
         alternatives=split_alternatives(plan, cache),
         what_if=what_if(plan, cache),
-        notes=job.notes,
-        error=job.error,
     )
 
 
