@@ -70,7 +70,12 @@ class Engine:
         # closes them
         self.checks = Pool(loop, POOL_THREADS, disk, name="checks")
         self.disk = Pool(loop, POOL_THREADS, disk, name="disk")
-        self.admission = Admission(self.checks, self._machine_limits)
+        self.admission = Admission(
+            self.checks,
+            lambda: MachineLimits(
+                self.fleet.infos, self.fleet.absent, arena.limit, config.memory_limit
+            ),
+        )
         self.disabled: set[str] = set()  # Devices that aren't to be used at present
         # Seeds the random projections of verification, so that no workload can predict them
         self.verification_secret = secrets.randbits(48)
@@ -105,9 +110,7 @@ class Engine:
         """Check a new job, and queue it once its client is told its number; or refuse it."""
         admission = self.admission
         try:
-            for earlier in self._unchecked_before(job):  # which may write what it reads
-                with contextlib.suppress(Exception):  # it fails when its turn comes
-                    await self.scheduler.check_again(earlier)
+            await self._check_earlier(job)
             checked = await admission.check(job.spec)
             admission.uses.check_checkpoint(job, checked.checkpoint)
             self.scheduler.note_checked(job, checked)
@@ -125,22 +128,20 @@ class Engine:
                 self.scheduler.drop(job, problem)
             self.scheduler.advance()
 
-    def _end_check(self, job: JobRecord) -> None:
-        """Refuse a new job that is still being checked; the journal answers for the others."""
-        if job in self._submissions and job.checked is None:
-            self._submissions[job].cancel()
+    def _end_checks(self) -> None:
+        """Refuse new jobs that are still being checked; the journal answers for the others."""
+        for job, check in self._submissions.items():
+            if job.checked is None:
+                check.cancel()
 
-    def _unchecked_before(self, job: JobRecord) -> list[JobRecord]:
-        """Return the recovered jobs that `job` comes after, in their order."""
-        found: dict[int, JobRecord] = {}
-        numbers = list(job.after)
-        while numbers:
-            number = numbers.pop()
+    async def _check_earlier(self, job: JobRecord) -> None:
+        """Check the recovered jobs that `job` comes after: they may write what it reads."""
+        for number in sorted(job.after):
             earlier = self.queue.unfinished(number)
-            if earlier is not None and earlier.checked is None and number not in found:
-                found[number] = earlier
-                numbers += earlier.after
-        return [found[number] for number in sorted(found)]
+            if earlier is not None and earlier.checked is None:
+                await self._check_earlier(earlier)
+                with contextlib.suppress(Exception):  # it fails when its turn comes
+                    await self.scheduler.check_again(earlier)
 
     def _refuse(self, job: JobRecord, error: Exception) -> None:
         self._submissions.pop(job, None)
@@ -184,13 +185,13 @@ class Engine:
             snapshot = self.scheduler.snapshot(job)
         except errors.HetschedError as error:
             on_done(None, error)
-            return
-        explain = snapshot.explainer(self.fleet.info, self.planning.plan_cache)
-        self.planner_thread.run(explain, on_done)
+        else:
+            explain = snapshot.explainer(self.fleet.info, self.planning.plan_cache)
+            self.planner_thread.run(explain, on_done)
 
     def probe_devices(self, on_done: Callable[[], None]) -> None:
         """Look for missing devices, and give those that failed another chance; then call back."""
-        self.planning.failures.forget()
+        self.planning.failures.tallies.clear()
 
         def on_probed(found: Probe | None, error: BaseException | None) -> None:
             try:
@@ -240,12 +241,11 @@ class Engine:
             self.fleet.rest()
 
     def drain(self, on_drained: Callable[[], None]) -> None:
-        """Reject new jobs, drop queued ones, stop the running one between chunks (exit 75)."""
+        """Refuse new jobs, drop queued ones, stop the running one between chunks (exit 75)."""
         self._on_drained = on_drained
         self.is_stopping = True
-        for job in self._submissions:
-            # Not at once: a task that hasn't begun would end without a word.
-            self.loop.call_soon(self._end_check, job)
+        # Not at once: a task that hasn't begun would end without a word.
+        self.loop.call_soon(self._end_checks)
         self.scheduler.stop()
 
     def close(self) -> None:
@@ -258,10 +258,6 @@ class Engine:
             self.planning.store.close()
         else:
             log.warning("the planner's thread hangs: models.db isn't closed")
-
-    def _machine_limits(self) -> MachineLimits:
-        fleet, config = self.fleet, self.config
-        return MachineLimits(fleet.infos, fleet.absent, self.arena.limit, config.memory_limit)
 
     def on_no_job(self) -> None:
         """Note that no job runs."""

@@ -77,9 +77,8 @@ class _Tally:
 class Failures:
     """The failures of all devices and variants of an engine; `now` in seconds.
 
-    A kind of job of a device is the name of its workload, which messages show, a space, and
-    details; that of a variant is any text for the parameters. Changed on the loop's thread only;
-    others may read.
+    A kind of job of a device is the name of its workload, a space, and details; that of a variant
+    any text for the parameters. Changed on the loop's thread only; others may read.
     """
 
     def __init__(self) -> None:
@@ -100,9 +99,8 @@ class Failures:
     ) -> str:
         """Count a failure; return what follows from it, for the log, or "".
 
-        `is_death`: the device's process ended or was silent. A kernel that can't be run, or misses
-        a deadline, may be the job's fault and doesn't count towards quarantine. `devices`: those
-        of this machine.
+        `is_death`: the device's process ended or was silent; others may be the job's fault, and
+        don't count towards quarantine. `devices`: those of this machine.
         """
         tally = self._count(device, kind, kind, reason)
         is_excluded = tally.count >= MAX_FAILURES
@@ -117,7 +115,6 @@ class Failures:
         return tally.text(now) if is_excluded else ""
 
     def fail_variant(self, variant: VariantKey, params: str, reason: str, now: float) -> None:
-        """Count that `variant` couldn't be prepared for `params`."""
         self._count(variant, params, params, reason).bar(now, 1)
         overall = self._count(variant, ALL, params, reason)
         if overall.count >= MAX_FAILURES:
@@ -136,15 +133,13 @@ class Failures:
         """Note that `device` has worked for a job of this kind, whatever becomes of the job."""
         self._done.get_or_compute(kind, set).add(device)
 
-    def reason_against(self, device: str, kind: str, now: float) -> str:
-        """Return why `device` may not work for a job of this kind; "" if it may."""
-        tally = self._barred(device, ALL, now) or self._barred(device, kind, now)
-        return "" if tally is None else tally.text(now)
-
-    def reason_against_variant(self, variant: VariantKey, params: str, now: float) -> str:
-        """Return why `variant` isn't used for `params` at present; "" if it may be."""
-        tally = self._barred(variant, ALL, now) or self._barred(variant, params, now)
-        return "" if tally is None else tally.reason
+    def reason_against(self, subject: Subject, kind: str, now: float) -> str:
+        """Return why a device, or a variant, isn't used for this kind; "" if it may be."""
+        for scope in ALL, kind:
+            tally = self.tallies.get((subject, scope))
+            if tally is not None and now < tally.barred_until:
+                return tally.text(now) if isinstance(subject, str) else tally.reason
+        return ""
 
     def quarantined(self, now: float) -> dict[str, str]:
         """Return device that takes no job at present -> why."""
@@ -159,10 +154,6 @@ class Failures:
                 texts.setdefault(device, []).append(tally.text(now))
         return {device: "; ".join(lines) for device, lines in texts.items()}
 
-    def forget(self) -> None:
-        """Give every device and variant another chance."""
-        self.tallies.clear()
-
     def _count(self, subject: Subject, scope: str, kind: str, reason: str) -> _Tally:
         tally = self.tallies.setdefault((subject, scope), _Tally(scope))
         tally.count += 1
@@ -172,10 +163,6 @@ class Failures:
         if len(self.tallies) > MAX_TALLIES:
             del self.tallies[next(iter(self.tallies))]
         return tally
-
-    def _barred(self, subject: Subject, kind: str, now: float) -> _Tally | None:
-        tally = self.tallies.get((subject, kind))
-        return tally if tally is not None and now < tally.barred_until else None
 
     def _barred_devices(self, now: float) -> list[tuple[str, _Tally]]:
         return [
@@ -223,8 +210,6 @@ class JobFailures:
         if self.attempts - self.uncounted > MAX_ATTEMPTS:
             raise JobFailed(f"gave up after {self.attempts - 1} attempts: {self.reason}")
 
-    # ---- this job
-
     def remaining(self, devices: Iterable[str]) -> tuple[str, ...]:
         """Return those of `devices` that the job may use."""
         return tuple([device for device in devices if device not in self.excluded])
@@ -236,8 +221,7 @@ class JobFailures:
     def record_death(self, device: str, chunks: int, reason: str) -> None:
         """Count a death of `device`, which had finished `chunks`; exclude it after three.
 
-        Its count is halved if it has finished chunks since the last one: something else may be
-        the cause, and the job gets on.
+        Its count is halved if it has finished chunks since the last one: the job gets on.
         """
         self._deaths += 1
         self.uncounted += 1
@@ -252,12 +236,8 @@ class JobFailures:
         if self._counts[device] >= MAX_FAILURES or self._deaths >= MAX_DEATHS:
             self.excluded[device] = f"its process died {self._deaths} times: {reason}"
 
-    # ---- the engine's record of all jobs
-
     def reasons_against(self, devices: Iterable[str]) -> dict[str, str]:
         """Return those of `devices` that may not work for this kind of job -> the reason."""
-        if not self.table.tallies:
-            return {}
         now = time.monotonic()
         reasons = {d: self.table.reason_against(d, self.kind, now) for d in devices}
         return {device: reason for device, reason in reasons.items() if reason}
@@ -277,10 +257,7 @@ class JobFailures:
             self.excluded.setdefault(device, consequence)
 
     def note_successes(self, chunks: Mapping[str, int], failed: str = "") -> None:
-        """Note the devices that have worked for this kind of job.
-
-        `chunks`: device -> how many it has finished; `failed`: one that doesn't count.
-        """
+        """Note the devices, but `failed`, that have finished some of these numbers of chunks."""
         for device, count in chunks.items():
             if count and device != failed:
                 self.table.note_success(device, self.kind)

@@ -79,12 +79,13 @@ class Scheduler:
             max_entries=MAX_KEPT_JOBS, max_bytes=MAX_KEPT_BYTES
         )
         self._last_plan: JobPlan | None = None  # Of the last of these
-        engine.durability.discard = self._discard
+        engine.durability.discard = lambda outputs: engine.disk.run(
+            functools.partial(output_files.discard_all, outputs)
+        )
 
     # ---- from the engine
 
     def enqueue(self, job: JobRecord) -> None:
-        """Queue a job that has been checked and accepted."""
         self._carry_out(self.queue.add(job, time.time()))
         error = stopping_error() if self._engine.is_stopping else job.stop
         if error is not None:
@@ -125,14 +126,16 @@ class Scheduler:
     def advance(self) -> None:
         """Start queued jobs until one stays active, then small ones beside it.
 
-        A loop rather than recursion, since a job may end while it is being started, which calls
-        this method again.
+        A job may end while it is being started, which calls this method again.
         """
         if self._is_advancing:
             return
         self._is_advancing = True
         try:
-            while not self._has_main() and (job := self.queue.first()) is not None:
+            while (job := self.queue.first()) is not None:
+                opening = self._openings.keys() - self._slow_openings - self._small.plans.keys()
+                if self._main is not None or opening:
+                    break
                 if self._small.plans and job.checked is not None and job.checked.in_threads:
                     break  # small jobs still run in processes, or are about to
                 self._take_turn(job)
@@ -168,11 +171,9 @@ class Scheduler:
     # ---- from the fleet
 
     def on_message(self, device: str, message: AttemptEvent) -> None:
-        """Pass on what a device says of an attempt."""
         self.tell(attempt.Message(device, message))
 
     def on_ready(self, device: str) -> None:
-        """Note that a device takes commands, perhaps again."""
         self.tell(attempt.Joined(device))
 
     def on_memory(self, device: str, has_changed: bool, is_released: bool) -> None:
@@ -185,8 +186,8 @@ class Scheduler:
     def on_lost(self, device: str, reason: str) -> None:
         """Report the death of a device's process to all jobs.
 
-        The main job isn't charged with it if a small one may be its cause. Nobody is charged if a
-        core was killed because a cancelled job didn't stop.
+        The main job isn't charged with it if a small one may be its cause, and nobody if a core
+        was killed because a cancelled job didn't stop.
         """
         self._small.forget_plans()
         self._engine.planning.kernels.forget([device])
@@ -270,11 +271,6 @@ class Scheduler:
 
     # ---- starts
 
-    def _has_main(self) -> bool:
-        """Whether the next job must wait, unless it is a small one."""
-        opening = self._openings.keys() - self._slow_openings - self._small.plans.keys()
-        return self._main is not None or bool(opening)
-
     def _start_small(self, main: JobRunner) -> None:
         """Start those of the first jobs in line that are small beside `main`."""
         outlook = main.outlook() if self._engine.config.queue.small_jobs else None
@@ -305,8 +301,14 @@ class Scheduler:
         opening = self._engine.loop.create_task(self._open(job))
         opening.add_done_callback(functools.partial(self._on_opened, job))
         self._openings[job.number] = opening
-        slow = functools.partial(self._on_slow_opening, job, opening)
-        self._engine.loop.call_later(SLOW_OPENING_SECONDS, slow)
+
+        def on_slow() -> None:
+            if not opening.done():
+                self._slow_openings.add(job.number)
+                self._small.plans.pop(job.number, None)
+                self.advance()
+
+        self._engine.loop.call_later(SLOW_OPENING_SECONDS, on_slow)
 
     async def _open(self, job: JobRecord) -> None:
         if job.checked is None:
@@ -322,12 +324,6 @@ class Scheduler:
         checked = await self._admission.check(job.next_spec, is_readmitted=True)
         if job.checked is None and job in self.queue:  # it may have started or ended meanwhile
             self.note_checked(job, checked)
-
-    def _on_slow_opening(self, job: JobRecord, opening: asyncio.Task[None]) -> None:
-        if not opening.done():
-            self._slow_openings.add(job.number)
-            self._small.plans.pop(job.number, None)
-            self.advance()
 
     def _on_opened(self, job: JobRecord, opening: asyncio.Task[None]) -> None:
         """Begin a run of a job with its files open; or end it."""
@@ -370,9 +366,10 @@ class Scheduler:
             log.exception("job %d can't start", job.number)
             self.drop(job, error)
             return
-        if job.spec.timeout is not None:
-            expired = functools.partial(self._on_timeout, job)
-            self._timeouts[job.number] = self._engine.loop.call_later(job.spec.timeout, expired)
+        if (timeout := job.spec.timeout) is not None:
+            text = f"job {job.number} ran longer than its timeout of {timeout:g} s"
+            expired = functools.partial(self._stop, job, errors.JobFailed(text))
+            self._timeouts[job.number] = self._engine.loop.call_later(timeout, expired)
         self.runners[job.number] = runner
         if plan is None:
             self._main = runner
@@ -382,10 +379,6 @@ class Scheduler:
             runner.note(f"ran beside job {self._main.number}, on {plan.assignments[0].device}")
         self._engine.tuner.on_job()
         runner.begin()
-
-    def _on_timeout(self, job: JobRecord) -> None:
-        text = f"job {job.number} ran longer than its timeout of {job.spec.timeout:g} s"
-        self._stop(job, errors.JobFailed(text))
 
     # ---- ends
 
@@ -412,14 +405,12 @@ class Scheduler:
             if not runs_again:
                 self._end_started(job, state, runner.snapshot())
             if (task := learning_task()) is not None:
-                self._learn(task)
+                self._engine.planner_thread.run(task)
+                if self._flush_timer is None:
+                    flush = self._flush_models
+                    self._flush_timer = self._engine.loop.call_later(FLUSH_SECONDS, flush)
         finally:
             self.advance()
-
-    def _learn(self, task: LearningTask) -> None:
-        self._engine.planner_thread.run(task)
-        if self._flush_timer is None:
-            self._flush_timer = self._engine.loop.call_later(FLUSH_SECONDS, self._flush_models)
 
     def _flush_models(self) -> None:
         self._flush_timer = None
@@ -450,9 +441,7 @@ class Scheduler:
         self._report(job, reason)
         return True
 
-    def _end_started(
-        self, job: JobRecord, state: Done | Failed, snapshot: JobSnapshot | None
-    ) -> None:
+    def _end_started(self, job: JobRecord, state: Done | Failed, snapshot: JobSnapshot) -> None:
         """Report the end of a running job, then what follows for those that run after it."""
         changes: list[Change] = []
         try:
@@ -473,10 +462,20 @@ class Scheduler:
         self, job: JobRecord, state: Done | Failed, snapshot: JobSnapshot | None
     ) -> None:
         """Release what refers to a job, and report its end. No exception may block the next."""
+
+        def keep() -> None:
+            if snapshot is None:
+                return
+            error = state.error.message if isinstance(state, Failed) else None
+            subject = dataclasses.replace(snapshot.subject, state=state.report.state, error=error)
+            kept = dataclasses.replace(snapshot, subject=subject)
+            self._kept.put(state.job, kept, kept.nbytes(self._last_plan))
+            self._last_plan = kept.plan  # many jobs follow the same plan
+
         steps: tuple[Callable[[], None], ...] = (
             lambda: self.release(job),
             lambda: self._durability.report_end(job, state),
-            lambda: self._keep(state, snapshot),
+            keep,
         )
         for step in steps:
             try:
@@ -484,24 +483,12 @@ class Scheduler:
             except Exception:
                 log.exception("job %d: unexpected error while reporting its end", job.number)
 
-    def _discard(self, outputs: tuple[output_files.PreparedOutput, ...]) -> None:
-        self._engine.disk.run(functools.partial(output_files.discard_all, outputs))
-
     def release(self, job: JobRecord) -> None:
         """Release what a job uses."""
         self._small.plans.pop(job.number, None)
         if job.checked is not None:
             self._admission.uses.remove(job)
         job.release_segments()
-
-    def _keep(self, state: Done | Failed, snapshot: JobSnapshot | None) -> None:
-        if snapshot is None:
-            return
-        error = state.error.message if isinstance(state, Failed) else None
-        subject = dataclasses.replace(snapshot.subject, state=state.report.state, error=error)
-        kept = dataclasses.replace(snapshot, subject=subject)
-        self._kept.put(state.job, kept, kept.nbytes(self._last_plan))
-        self._last_plan = kept.plan  # many jobs follow the same plan
 
 
 def stopping_error() -> errors.TryAgain:

@@ -8,8 +8,7 @@ time, whose chunks alternate with the main job's; stealing spreads the delay ove
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -31,12 +30,11 @@ MAX_PLANS = 256
 """Plans kept, some kilobytes each."""
 
 
-@dataclass(frozen=True)
-class Outlook:
-    """What the main job still has to do. `devices`: those that still work for it."""
+class Outlook(NamedTuple):
+    """What the main job still has to do."""
 
     remaining_seconds: float
-    devices: Collection[str]
+    devices: Collection[str]  # Those that still work for it
 
 
 class SmallJobs:
@@ -66,7 +64,10 @@ class SmallJobs:
             return None
         if not self._engine.admission.uses.may_overtake(job):
             return None
-        cores = self._free_cores().intersection(checked.devices)
+        fleet = self._engine.fleet
+        cores = {info.name for info in fleet.infos if info.is_shareable}
+        cores &= fleet.ready().intersection(checked.devices) - self._engine.disabled
+        cores -= {plan.assignments[0].device for plan in self.plans.values()}
         if not cores:
             return None
         core = min(cores, key=lambda name: (name in outlook.devices, name))
@@ -80,12 +81,6 @@ class SmallJobs:
             return None
         is_small = plan.predicted_seconds <= SMALL_FRACTION * outlook.remaining_seconds
         return plan if is_small else None
-
-    def _free_cores(self) -> set[str]:
-        fleet = self._engine.fleet
-        cores = {info.name for info in fleet.infos if info.is_shareable}
-        used = {plan.assignments[0].device for plan in self.plans.values()}
-        return (cores & fleet.ready()) - self._engine.disabled - used
 
     def _request(self, key: tuple[bytes, str], checked: ResolvedJob, core: str) -> None:
         """Plan all of a job for a core, by the measurements of equal ones."""

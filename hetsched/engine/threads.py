@@ -1,10 +1,7 @@
-"""Threads for users' files and the code of plug-ins, which may hang: `Pool`.
+"""Threads for users' files and the code of plug-ins, which may hang.
 
 A task that misses its deadline is answered with an error that names what hangs; its thread is
 given up and replaced. Too many of these, and new tasks are refused at once until some return.
-Python can't end a thread that is blocked in the kernel.
-
-The planner is a pool of one thread: planning, learning and models.db, in order.
 """
 
 from __future__ import annotations
@@ -50,7 +47,6 @@ class Step:
     is_interruptible: bool = False
 
     def enter(self, text: str, *, is_interruptible: bool = False) -> None:
-        """Begin another step."""
         self.text, self.is_interruptible = text, is_interruptible
 
 
@@ -75,9 +71,9 @@ class Task:
 class Pool:
     """Runs each task in a thread of its own, at most `size` at the same time.
 
-    Answers on the loop's thread, where all methods are called. The planner's tasks are Python code
-    that may be interrupted; they wait for their thread as long as that takes, and fail their job
-    (JobFailed) if they are late.
+    Answers on the loop's thread, where all methods are called. The planner's tasks (planning,
+    learning, models.db) may be interrupted; they wait for their thread as long as that takes, and
+    fail their job (JobFailed) if they are late.
     """
 
     def __init__(
@@ -120,10 +116,20 @@ class Pool:
 
         With `discard`, nobody waits for the function once the caller is cancelled.
         """
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        on_done = functools.partial(_settle, future)
+        future: asyncio.Future[T] = self._loop.create_future()
+
+        def settle(value: Any, error: BaseException | None) -> None:
+            if future.done():  # whoever waited was cancelled meanwhile
+                return
+            if error is None:
+                future.set_result(value)
+            elif isinstance(error, Exception) and not isinstance(error, StopIteration):
+                future.set_exception(error)
+            else:  # a future refuses these, and a task would end the loop with them
+                future.set_exception(errors.from_record(errors.to_record(error)))
+
         drop = discard or (lambda value: None)
-        task = self.submit(function, on_done, discard=drop, release=release, deadline=deadline)
+        task = self.submit(function, settle, discard=drop, release=release, deadline=deadline)
         try:
             return await future
         except asyncio.CancelledError:
@@ -144,8 +150,6 @@ class Pool:
     ) -> Task:
         """Run ``function(step)`` in a thread, then ``on_done(value, error)`` on the loop's.
 
-        Without `on_done`, an error is only logged. Returns a handle for `abandon`.
-
         `discard` releases a value that comes after the deadline, and may block; `release` is
         called once, before `on_done` or long after, when no thread can use what the task uses;
         `deadline`: seconds to start the task, and then to run it.
@@ -160,19 +164,13 @@ class Pool:
         return task
 
     def abandon(self, task: Task, error: errors.HetschedError) -> None:
-        """Answer `task` with `error` now; its value is discarded when it comes.
-
-        No effect if it has been answered.
-        """
+        """Answer `task` with `error` unless it has been; its value is discarded when it comes."""
         if task in self._waiting:
             self._waiting.remove(task)
         self._answer(task, None, error)
 
     def close(self, seconds: float) -> list[str]:
-        """Run all tasks to their end; return what those do that didn't end within `seconds`.
-
-        Those that wait for them then never begin. Abandoned ones aren't waited for.
-        """
+        """Run all tasks to their end; return what those do that didn't end within `seconds`."""
         until = time.monotonic() + seconds
         waiting, self._waiting = self._waiting, deque()
         begun = [task for task in self._running if not task.is_answered]
@@ -199,7 +197,10 @@ class Pool:
         while self._waiting:
             task = self._waiting[0]
             if len(hanging := self.hanging()) >= self._max_hanging:
-                self.abandon(task, self._too_many_error(hanging))
+                names = f"{'; '.join(sorted(set(hanging))):.300}"
+                text = f"{len(hanging)} threads hang: {names}; try again when these have returned"
+                failed = errors.JobFailed(f"planning: {text}")
+                self.abandon(task, failed if self._is_planner else errors.TryAgain(text))
                 continue
             if len(self._running) >= self._size:
                 return
@@ -227,12 +228,20 @@ class Pool:
         """Give up a thread that hangs."""
         self._running.remove(task)
         self._given_up.append(task)
-        if task.step.is_interruptible:
-            _interrupt(task)
-        log.warning(
-            "%s: given up: %s hasn't returned for %g s", self._name, task.step.text, task.deadline
-        )
-        self._answer(task, None, self._deadline_error(task))
+        if task.step.is_interruptible and task.thread is not None and task.is_running():
+            # SystemExit ends an endless loop in Python, but no system call or library that hangs.
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(task.thread.ident or 0), ctypes.py_object(SystemExit)
+            )
+        text = f"{task.step.text} hasn't returned for {task.deadline:g} s"
+        log.warning("%s: given up: %s", self._name, text)
+        error: errors.HetschedError = TaskLate(f"{text}; try again later")
+        if self._is_planner:
+            error = errors.JobFailed(
+                f"planning hasn't finished within {task.deadline:g} s (deadlines.disk in the"
+                " config): code of the workload, or the file of the models, hangs"
+            )
+        self._answer(task, None, error)
         self._start_waiting()
 
     def _on_result(self, task: Task, value: Any, error: BaseException | None) -> None:
@@ -259,23 +268,8 @@ class Pool:
         except Exception:
             log.exception("unexpected error in a callback of %s", task.step.text)
 
-    def _deadline_error(self, task: Task) -> errors.HetschedError:
-        if not self._is_planner:
-            text = f"{task.step.text} hasn't returned for {task.deadline:g} s; try again later"
-            return TaskLate(text)
-        return errors.JobFailed(
-            f"planning hasn't finished within {task.deadline:g} s (deadlines.disk in the"
-            " config): code of the workload, or the file of the models, hangs"
-        )
-
-    def _too_many_error(self, texts: list[str]) -> errors.HetschedError:
-        names = "; ".join(sorted(set(texts)))
-        text = f"{len(texts)} threads hang: {names:.300}; try again when these have returned"
-        return errors.JobFailed(f"planning: {text}") if self._is_planner else errors.TryAgain(text)
-
-    # ---- on the task's thread
-
     def _run(self, task: Task) -> None:
+        """Run it, on its thread."""
         value, failure = None, None
         try:
             value = task.function(task.step)
@@ -295,28 +289,6 @@ def entering(text: str, function: Callable[[], T]) -> Callable[[Step], T]:
         return function()
 
     return work
-
-
-def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
-    if future.done():  # whoever waited was cancelled meanwhile
-        return
-    if error is None:
-        future.set_result(value)
-    elif isinstance(error, Exception) and not isinstance(error, StopIteration):
-        future.set_exception(error)
-    else:  # a future refuses these, and a task would end the loop with them
-        future.set_exception(errors.from_record(errors.to_record(error)))
-
-
-def _interrupt(task: Task) -> None:
-    """Raise SystemExit in its thread before the next bytecode.
-
-    A system call or a library that hangs isn't interrupted; an endless loop in Python is.
-    """
-    if task.thread is not None and task.thread.ident is not None and task.is_running():
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(task.thread.ident), ctypes.py_object(SystemExit)
-        )
 
 
 def _release(task: Task) -> None:

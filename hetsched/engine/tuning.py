@@ -1,15 +1,13 @@
 """Tunes variants in a process of its own: FFTW's plans, for example, or the sizes of calls.
 
 A daemon does so while no job runs; an engine that may end with its job, as that of `hetsched run`,
-before a job. Never for more than a tenth of the time that jobs of the kind have computed, so that
-it is worth it even if no faster variant comes of it.
+before a job. Never for more than a tenth of the time that jobs of the kind have computed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import hashlib
 import logging
 import os
@@ -93,8 +91,7 @@ class TunedKind:
 def begun_steps() -> dict[str, tuple[float, float]]:
     """Return the steps that were begun in the last day, by key: what was left then, and when.
 
-    One after which as much is left was in vain, as it failed or couldn't be saved; without this,
-    every `hetsched run` would try it again.
+    One after which as much is left was in vain: every `hetsched run` would try it again.
     """
     try:
         found = msgspec.json.decode(
@@ -122,9 +119,8 @@ class Tuner:
     """Decides what to tune and when. All methods are called on the loop's thread."""
 
     def __init__(self, loop: Loop, on_tuned: Callable[[], None], *, is_before_jobs: bool) -> None:
-        """`on_tuned`: a variant may now be faster, so plans are to be made anew."""
         self._loop = loop
-        self._on_tuned = on_tuned
+        self._on_tuned = on_tuned  # A variant may now be faster
         self.is_before_jobs = is_before_jobs
         self._kinds: BoundedCache[tuple[str, bytes], TunedKind] = BoundedCache(
             max_entries=MAX_KINDS
@@ -136,7 +132,6 @@ class Tuner:
         self._looks_again = False  # When the thread ends: other jobs have run meanwhile
 
     def add_run(self, job: ResolvedJob, runs: Iterable[DeviceRun], seconds: float) -> None:
-        """Count a run of `job` that computed for `seconds`."""
         kind = self._kind(job)
         own = [run for run in runs if run.chunks and run.info.variant_kind == KIND]
         kind.threads |= {run.info.threads for run in own}
@@ -176,31 +171,22 @@ class Tuner:
     async def tune_now(
         self, job: ResolvedJob, computed: float, say: Callable[[str], None]
     ) -> None:
-        """Tune for `job`, which waits; `computed`: seconds that jobs like it have, at least.
-
-        `say`: of what is done; "" at the end.
-        """
+        """Tune for `job`, which waits; `computed`: seconds that jobs like it have, at least."""
         kind = self._kind(job)
         kind.computed = kind.seen = max(kind.computed, computed)
         kind.threads = kind.threads or frozenset([1])
         is_due = self._thread is None
         while is_due:
-            done: asyncio.Future[bool] = self._loop.create_future()
-            self._start([kind], False, say, functools.partial(_set_result, done))
-            is_due = await self._done_in_time(done)
+            done = self._start([kind], False, say)
+            while not done.done():
+                await asyncio.wait([done], timeout=PLUG_IN_SECONDS)
+                if not done.done() and self._process is None:
+                    log.warning("tuning hangs in the code of a plug-in")
+                    done.set_result(False)
+            is_due = done.result()
         say("")
 
-    async def _done_in_time(self, done: asyncio.Future[bool]) -> bool:
-        """Wait for a step; return False if the plug-in's code hangs: the job goes on."""
-        while not done.done():
-            await asyncio.wait([done], timeout=PLUG_IN_SECONDS)
-            if not done.done() and self._process is None:
-                log.warning("tuning hangs in the code of a plug-in")
-                return False
-        return done.result()
-
     def close(self) -> None:
-        """End the process."""
         self._is_closed = True
         self.on_job()
         self._follow_pause()
@@ -209,22 +195,19 @@ class Tuner:
 
     def _kind(self, job: ResolvedJob) -> TunedKind:
         assert job.declaration is not None, "it has been bound"
-        kind = functools.partial(TunedKind, job.declaration)
-        return self._kinds.get_or_compute((job.reference, job.encoded_params), kind)
+        key, declaration = (job.reference, job.encoded_params), job.declaration
+        return self._kinds.get_or_compute(key, lambda: TunedKind(declaration))
 
     def _begin(self) -> None:
         self._begin_timer = None
         kinds = [kind for _, kind in self._kinds.items()]
-        self._start(kinds, True, lambda text: None, lambda has_run: None)
+        self._start(kinds, True, lambda text: None)
 
     def _start(
-        self,
-        kinds: list[TunedKind],
-        is_idle: bool,
-        say: Callable[[str], None],
-        on_done: Callable[[bool], None],
-    ) -> None:
-        """Tune the first of `kinds` for which something is due; ``on_done(whether it was)``."""
+        self, kinds: list[TunedKind], is_idle: bool, say: Callable[[str], None]
+    ) -> asyncio.Future[bool]:
+        """Tune the first of `kinds` for which something is due; return whether it was."""
+        done: asyncio.Future[bool] = self._loop.create_future()
 
         def work() -> None:
             has_run = False
@@ -238,11 +221,13 @@ class Tuner:
             self._thread = None
             if (has_run or self._looks_again) and not self._is_paused:
                 self.on_idle()
-            on_done(has_run)
+            if not done.done():
+                done.set_result(has_run)
 
         self._looks_again = False
         self._thread = threading.Thread(target=work, name="tuning", daemon=True)
         self._thread.start()
+        return done
 
     def _tune(self, kind: TunedKind, is_idle: bool, say: Callable[[str], None]) -> bool:
         """Do one step for `kind` and wait for it, in the thread; return whether one was due."""
@@ -311,11 +296,6 @@ class Tuner:
         process = self._process
         if process is not None:
             process.send_signal(number)
-
-
-def _set_result(future: asyncio.Future[bool], value: bool) -> None:
-    if not future.done():  # its job was cancelled
-        future.set_result(value)
 
 
 def _converse(

@@ -99,7 +99,7 @@ def test_whatever_happens_a_device_works_and_all_are_tried_again_within_a_day(
 
 
 def reason(failures: Failures, params: str, now: float = 0.0) -> str:
-    return failures.reason_against_variant(VARIANT, params, now)
+    return failures.reason_against(VARIANT, params, now)
 
 
 def test_a_variant_that_cannot_be_prepared_serves_jobs_with_other_parameters() -> None:

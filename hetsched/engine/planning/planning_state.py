@@ -176,7 +176,7 @@ class Variants:
         if not self._failures.tallies:
             return ""
         key = _variant_key(job, info, variant)
-        return self._failures.reason_against_variant(key, _digest(job), time.monotonic())
+        return self._failures.reason_against(key, _digest(job), time.monotonic())
 
     def _find_installed(self, job: ResolvedJob, kind: str) -> Sequence[Variant]:
         key = (job.reference, kind)
