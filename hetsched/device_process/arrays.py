@@ -44,10 +44,12 @@ _RECORD = struct.Struct("=qq")
 
 
 class Attachments:
-    """Segments and files by key."""
+    """Segments and files by key.
+
+    `handed`: what the engine has in memory for the loop of a thread, by key.
+    """
 
     def __init__(self, handed: MutableMapping[int, Any] | None = None) -> None:
-        """`handed`: what the engine has in memory for the loop of a thread, by key."""
         self.tail: TailCounter | None = None  # Of the tails that the device shares with others
         self._handed = {} if handed is None else handed
         self._objects: dict[int, np.ndarray | OpenFile] = {}
@@ -103,9 +105,19 @@ class Attachments:
         outputs: dict[str, HostArray] = {}
         for stored in arrays:
             spec = specs_by_name.get(stored.array)
-            if spec is not None:
-                side = outputs if stored.output else inputs
-                side[stored.array] = self._host_array(stored, spec, takes_any_layout)
+            if spec is None:
+                continue
+            attached = self._attached(stored)
+            array: HostArray
+            if isinstance(attached, OpenFile):
+                array = array_in_file(spec, attached, stored)
+            else:
+                array = ArenaArray(spec, stored.values(attached), takes_any_layout)
+            if spec.role == "resident" and array.direct(0, 0) is None:  # converted once
+                values = np.empty(spec.unit_shape, spec.dtype)
+                array.read(0, 0, values)
+                array = ArenaArray(spec, values)
+            (outputs if stored.output else inputs)[stored.array] = array
         return inputs, outputs
 
     def whole_array(self, stored: device_messages.StoredArray) -> np.ndarray:
@@ -113,21 +125,6 @@ class Attachments:
         attached = self._attached(stored)
         assert not isinstance(attached, OpenFile), "iterative jobs have no arrays in files"
         return stored.values(attached)
-
-    def _host_array(
-        self, stored: device_messages.StoredArray, spec: ArraySpec, takes_any_layout: bool
-    ) -> HostArray:
-        attached = self._attached(stored)
-        array: HostArray
-        if isinstance(attached, OpenFile):
-            array = array_in_file(spec, attached, stored)
-        else:
-            array = ArenaArray(spec, stored.values(attached), takes_any_layout)
-        if spec.role != "resident" or array.direct(0, 0) is not None:
-            return array
-        values = np.empty(spec.unit_shape, spec.dtype)
-        array.read(0, 0, values)
-        return ArenaArray(spec, values)
 
     def _attached(self, stored: device_messages.StoredArray) -> np.ndarray | OpenFile:
         attached = self._objects.get(stored.key)

@@ -31,36 +31,7 @@ on message latency. Only a cancelled run waits so long."""
 WARM_SECONDS = 60.0
 """How long an idle device keeps memory, unless configured."""
 CHECK_SECONDS = 1.0
-"""Between two looks at how much memory other processes need. Arbitrary."""
-
-
-class MemoryUpkeep:
-    """When the memory that a device keeps for the next job is released: if idle for `warm_for`."""
-
-    def __init__(self, keeper: MemoryKeeper, warm_for: float = WARM_SECONDS) -> None:
-        self._keeper = keeper
-        self._warm_for = warm_for
-        self._due: float | None = None  # None: it wasn't idle when it was last looked at
-
-    def on_busy(self) -> None:
-        """Note that the device has something to do."""
-        self._due = None
-
-    def seconds_to_check(self, now: float) -> float | None:
-        """Return how long an idle device may sleep before `check`; None: for any time."""
-        if not self._keeper.keeps_memory():
-            return None
-        if self._due is None:
-            self._due = now + self._warm_for
-        return min(CHECK_SECONDS, max(0.0, self._due - now))
-
-    def check(self, now: float) -> bool:
-        """Release the memory if it is time; return whether it was."""
-        if self._due is None or (now < self._due and not self._keeper.is_memory_short()):
-            return False
-        self._due = max(self._due, now + CHECK_SECONDS)  # what can't be released now
-        self._keeper.release_memory()
-        return True
+"""Between two looks of an idle device at whether to release memory. Arbitrary."""
 
 
 class DeviceUnusable(Exception):
@@ -70,8 +41,7 @@ class DeviceUnusable(Exception):
 class DeviceLoop:
     """The loop of one open device.
 
-    `device`: opened by the thread that calls `run`. `warm_for`: seconds that it keeps memory for
-    the next job while it is idle. `handed`: as in `Attachments`.
+    `device`: opened by the thread that calls `run`. `handed`: as in `Attachments`.
     """
 
     def __init__(
@@ -86,13 +56,14 @@ class DeviceLoop:
         self._beside: Device | None = None  # The same core for a second job, if there was one
         self._info: DeviceInfo = device.describe()
         self._keeper = device if isinstance(device, MemoryKeeper) else None
-        self._upkeep = MemoryUpkeep(self._keeper, warm_for) if self._keeper else None
+        self._warm_for = warm_for
+        self._idle_since = 0.0
         self._attachments = Attachments(handed)
         self._warm_kernels: set[tuple[str, bytes, str]] = set()
         self._jobs: list[PreparedJob] = []  # The one whose turn it is first
 
     def run(self) -> None:
-        """Say hello, then serve until Stop, or the engine's end. Raises DeviceUnusable."""
+        """Serve until Stop, or the engine's end. Raises DeviceUnusable."""
         with contextlib.suppress(device_messages.ChannelClosed):
             self._channel.send(device_messages.Hello(self._info))
             while True:
@@ -106,7 +77,8 @@ class DeviceLoop:
                     if fds:  # of no command
                         close_all(fds)
                 elif job is None:
-                    self._check_memory()
+                    assert self._keeper is not None, "or it would have waited for a command"
+                    self._check_memory(self._keeper)
                 else:
                     self._jobs.remove(job)
                     self._jobs.append(job)
@@ -118,15 +90,16 @@ class DeviceLoop:
             if job.is_busy:
                 is_early = self._info.clock == "virtual" and job.expects_more
                 return job, VIRTUAL_CLOCK_WAIT if is_early else 0.0
-        if self._jobs or self._upkeep is None:
-            return None, None
-        return None, self._upkeep.seconds_to_check(time.monotonic())
+        keeps_memory = not self._jobs and self._keeper is not None and self._keeper.keeps_memory()
+        return None, CHECK_SECONDS if keeps_memory else None
 
-    def _check_memory(self) -> None:
-        assert self._upkeep is not None, "or the loop would have waited for a command"
+    def _check_memory(self, keeper: MemoryKeeper) -> None:
+        """Release what an idle device keeps for the next job, if it is time."""
         try:
-            if self._upkeep.check(time.monotonic()):
-                self._report_memory(released=True)
+            is_warm = time.monotonic() < self._idle_since + self._warm_for
+            if not is_warm or keeper.is_memory_short():
+                keeper.release_memory()
+                self._report_memory(keeper, released=True)
         except BaseException as error:
             self._report_failure(0, error)
 
@@ -164,8 +137,9 @@ class DeviceLoop:
                     raise InternalError(f"attach {key} without a descriptor")
                 self._attachments.attach(command, fds.pop(0))
             case device_messages.Detach(keys=keys):
-                for job in [job for job in self._jobs if job.refers_to(keys)]:
-                    self._drop(job)  # it has ended, or its arrays wouldn't be detached
+                for job in list(self._jobs):
+                    if any(stored.key in keys for stored in job.command.arrays):
+                        self._drop(job)  # it has ended, or its arrays wouldn't be detached
                 self._attachments.detach(keys)
                 if self._keeper is not None:
                     self._keeper.forget_host_memory()
@@ -193,7 +167,7 @@ class DeviceLoop:
             if command.answer:
                 self._channel.send(device_messages.Released(attempt))
             if self._keeper is not None and not self._jobs:
-                self._report_memory()
+                self._report_memory(self._keeper)
         elif job is not None:
             job.order(command)
         elif not isinstance(
@@ -202,39 +176,29 @@ class DeviceLoop:
             raise InternalError(f"{self._info.name} isn't prepared for attempt {attempt}")
 
     def _prepare(self, command: device_messages.Prepare) -> None:
-        if self._upkeep is not None:
-            self._upkeep.on_busy()
-        job = PreparedJob(
-            command,
-            self._free_device(),
-            self._info,
-            self._attachments,
-            self._channel.send,
-            self._warm_kernels,
-        )
-        self._jobs.insert(0, job)
-
-    def _free_device(self) -> Device:
-        """Return the device as one that computes no job; drop the oldest job if there is none."""
+        """Prepare a job on the device, or beside its other job; drop the oldest of two."""
         is_shareable = self._info.is_plain_core and isinstance(self._device, ShareableDevice)
         if len(self._jobs) >= (MAX_JOBS if is_shareable else 1):
             self._drop(min(self._jobs, key=lambda job: job.attempt))
-        if all(job.device is not self._device for job in self._jobs):
-            return self._device
-        if self._beside is None:
-            assert isinstance(self._device, ShareableDevice), "it holds two jobs"
-            self._beside = self._device.beside()
-        return self._beside
+        device = self._device
+        if any(job.device is device for job in self._jobs):
+            if self._beside is None:
+                assert isinstance(device, ShareableDevice), "it holds two jobs"
+                self._beside = device.beside()
+            device = self._beside
+        send, warm = self._channel.send, self._warm_kernels
+        job = PreparedJob(command, device, self._info, self._attachments, send, warm)
+        self._jobs.insert(0, job)
 
     def _drop(self, job: PreparedJob) -> None:
+        self._idle_since = time.monotonic()
         self._jobs.remove(job)
         job.drop()
 
     # ---- reports
 
-    def _report_memory(self, *, released: bool = False) -> None:
-        assert self._keeper is not None, "it keeps memory"
-        self._channel.send(device_messages.MemoryReading(self._keeper.usable_memory(), released))
+    def _report_memory(self, keeper: MemoryKeeper, *, released: bool = False) -> None:
+        self._channel.send(device_messages.MemoryReading(keeper.usable_memory(), released))
 
     def _report_failure(
         self, attempt: int, error: BaseException, chunk: int | None = None

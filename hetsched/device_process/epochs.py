@@ -96,43 +96,6 @@ class IterativeRun:
         )
 
 
-class IterationReports:
-    """The reports of one device in an epoch; others of the epoch have records of the same ones."""
-
-    def __init__(
-        self, attempt: int, send: Callable[[device_messages.IterationsDone], None]
-    ) -> None:
-        self._attempt = attempt
-        self._send = send
-        self._records: list[device_messages.IterationRecord] = []
-        self._is_open = False
-        """The next iteration belongs to the last record."""
-        self._is_first = True
-        """The next iteration is the first one of a split, and no measure of the others."""
-
-    def add(self, iteration: int, seconds: IterationSeconds, residual: float, rows: int) -> None:
-        """Add a finished iteration."""
-        count = 1
-        if self._is_open:
-            before = self._records.pop()
-            count, seconds = before.count + 1, before.seconds.plus(seconds)
-        self._records.append(
-            device_messages.IterationRecord(iteration, count, seconds, residual, rows)
-        )
-        self._is_open = not self._is_first and iteration >= DETAILED_ITERATIONS
-        self._is_first = False
-
-    def begin_split(self) -> None:
-        """Note that the next iteration is the first one with other rows."""
-        self._is_open, self._is_first = False, True
-
-    def flush(self) -> None:
-        """Send what hasn't been sent."""
-        records, self._records, self._is_open = tuple(self._records), [], False
-        if records:
-            self._send(device_messages.IterationsDone(self._attempt, records))
-
-
 class SaveSchedule:
     """When to save, in one epoch.
 
@@ -167,72 +130,6 @@ class SaveSchedule:
         return iteration - self._last >= interval
 
 
-class EpochValues:
-    """Values of one device, whose slot in partials is `slot`.
-
-    Partials and values of the start alternate between both parities from round to round, as those
-    of iterations do: a device may still combine the values of one round while another one already
-    computes the next.
-    """
-
-    def __init__(self, run: IterativeRun, slot: int) -> None:
-        self.values = Values()  # For kernels
-        self.slots: Sequence[int] = ()  # With rows, in the order of their rows
-        self._run = run
-        self._slot = slot
-        self._own: dict[tuple[str, int], Mapping[str, np.ndarray]] = {}
-
-    def partials(self, stage: Stage, parity: int) -> Mapping[str, np.ndarray]:
-        """Return the arrays that the stage's kernel fills."""
-        key = (stage.name, parity)
-        if key not in self._own:
-            arrays = {name: self._run.partials[name] for name in stage.reductions}
-            self._own[key] = slot_of(arrays, parity, self._slot)
-        return self._own[key]
-
-    def combine(self, stage: Stage, parity: int) -> None:
-        """Combine what all devices have computed in the stage."""
-        if not stage.reductions:
-            return
-        now = dict(self.values.now)
-        for name in stage.reductions:
-            now[name] = self._combined(name, parity, self.slots)
-        self.values = Values(now, self.values.before)
-
-    def begin_iteration(self) -> None:
-        """Make the present values those of the previous iteration."""
-        self.values = Values(self.values.now, self.values.now)
-
-    def save(self, names: Iterable[str]) -> None:
-        """Store present values, which the partials of later iterations will replace."""
-        for name in names:
-            array = self._run.partials[name]
-            array[:, combined_slot(array)] = self.values.now[name]
-
-    def restore(self, iteration: int, previous: Sequence[int]) -> None:
-        """Take the values after `iteration` from the partials of the slots `previous`.
-
-        (): from the combined values.
-        """
-        in_iteration = set(self.reductions_of(Part.ITERATION)) if iteration > 0 else set()
-        now = {}
-        for name in dict.fromkeys((*self.reductions_of(Part.START), *in_iteration)):
-            if name in in_iteration and previous:
-                now[name] = self._combined(name, iteration, previous)
-            else:
-                array = self._run.partials[name]
-                saved = array[iteration % 2, combined_slot(array)]
-                now[name] = np.array(saved, dtype=self._run.reductions[name].dtype)
-        self.values = Values(now, now)
-
-    def reductions_of(self, part: Part) -> Iterable[str]:
-        for stage in stages_of(self._run.workload, self._run.params, part):
-            yield from stage.reductions
-
-    def _combined(self, name: str, iteration: int, slots: Sequence[int]) -> np.ndarray:
-        return combine(self._run.reductions[name], self._run.partials[name], iteration, slots)
-
-
 class EpochRunner:
     """The device's part of an epoch; see `Iterate`. `send` sends reports to the engine."""
 
@@ -247,8 +144,11 @@ class EpochRunner:
         self._send = send
         self._slot = command.slots[command.rank]
         self._others = [slot for slot in command.slots if slot != self._slot]
-        self._values = EpochValues(run, self._slot)
-        self._reports = IterationReports(command.attempt, send)
+        self._values = Values()  # For kernels
+        self._slots: Sequence[int] = ()  # With rows, in the order of their rows
+        self._records: list[device_messages.IterationRecord] = []  # Not sent yet
+        self._extends_record = False  # The next iteration belongs to the last record
+        self._is_split_new = True  # The next iteration is no measure of the later ones
         self._began = self._reported = 0.0
         self._stages = {part: stages_of(run.workload, run.params, part) for part in Part}
         self._rows = Rows(0, 0, run.load)
@@ -257,10 +157,8 @@ class EpochRunner:
         is_fixed = run.workload.has_fixed_length(run.params)
         self._schedule = SaveSchedule(command.last if is_fixed else None)
         self._is_deferring = False
-        self._seconds: dict[str, float] = defaultdict(float)
-        """Of each phase of the present iteration."""
-        self._move_seconds = self._save_seconds = 0.0
-        """Since the last iteration; part of the next one."""
+        self._seconds: dict[str, float] = defaultdict(float)  # Of the present iteration's phases
+        self._move_seconds = self._save_seconds = 0.0  # Since then; part of the next one
         self._is_converged = False
         self._step_began = 0.0
 
@@ -276,11 +174,11 @@ class EpochRunner:
         except Aborted:
             reason = "aborted"
         except Exception:
-            self._reports.flush()
+            self._flush()
             raise
         if reason not in ("converged", "limit"):
             self._come_home()
-        self._reports.flush()
+        self._flush()
         command = self._command
         self._send(
             device_messages.IterationsStopped(
@@ -301,7 +199,7 @@ class EpochRunner:
         if command.first == 0:
             yield from self._compute_start()
         else:
-            self._values.restore(command.first - 1, command.previous)
+            self._restore_values()
         for iteration in range(max(command.first, 1), command.last + 1):
             proposal = 0
             if iteration > command.first:
@@ -309,12 +207,12 @@ class EpochRunner:
                 if decision.pause:
                     return "paused"
                 if decision.report:
-                    self._reports.flush()
+                    self._flush()
                 if decision.save:
                     yield from self._save()
                 proposal = decision.proposal
             if command.paced:
-                self._reports.flush()
+                self._flush()
                 while not run.control.wait_until_allowed(iteration):
                     yield
                 proposal = run.control.proposed
@@ -338,7 +236,7 @@ class EpochRunner:
                 yield from self._meet()
                 self._combine(stage, number)
         # By all devices: they store the same, and the start is complete when any one has died.
-        self._values.save(self._values.reductions_of(Part.START))
+        self._save_values(self._reductions_of(Part.START))
         self._end_iteration(0)
         yield from self._meet()
         self._complete = 0
@@ -349,7 +247,7 @@ class EpochRunner:
         self._seconds.clear()
         self._seconds |= {"transfer": self._move_seconds, "save": self._save_seconds}
         self._move_seconds = self._save_seconds = 0.0
-        self._values.begin_iteration()
+        self._values = Values(self._values.now, self._values.now)
         stages = self._stages[Part.ITERATION]
         for number, stage in enumerate(stages, start=1):
             yield from self._compute(Part.ITERATION, stage, iteration, iteration)
@@ -359,16 +257,16 @@ class EpochRunner:
             self._combine(stage, iteration)
         self._complete = iteration
         began = time.monotonic()
-        residual = run.workload.residual(run.params, self._values.values)
+        residual = run.workload.residual(run.params, self._values)
         is_infinite = math.isinf(residual)
         if not is_infinite:
-            self._is_converged = run.workload.converged(run.params, self._values.values)
+            self._is_converged = run.workload.converged(run.params, self._values)
         self._seconds["converge"] += time.monotonic() - began
         seconds = IterationSeconds(**self._seconds)
         self._schedule.add(seconds.total - seconds.save)
         if run.is_virtual:
             seconds = IterationSeconds(seconds.compute, seconds.transfer)
-        self._reports.add(iteration, seconds, residual, self._rows.count)
+        self._record(iteration, seconds, residual)
         if is_infinite:
             raise errors.DataError(f"iteration {iteration} diverges")
 
@@ -377,7 +275,7 @@ class EpochRunner:
         iteration = self._complete
         self._come_home()
         self._run.control.end(self._slot, iteration)
-        self._values.begin_iteration()
+        self._values = Values(self._values.now, self._values.now)
         for stage in self._stages[Part.FINISH]:
             yield from self._compute(Part.FINISH, stage, iteration, iteration + 1)
             yield from self._meet()
@@ -391,12 +289,12 @@ class EpochRunner:
         Until all have saved their rows, those of the home arrays are as valid.
         """
         run, began = self._run, time.monotonic()
-        self._reports.flush()  # the engine may wait for the residual
+        self._flush()  # the engine may wait for the residual
         self._come_home()
         yield from self._meet()
         run.save(self._complete, self._rows)
         if self._command.rank == 0:
-            self._values.save(self._values.values.now)
+            self._save_values(self._values.now)
         run.control.save(self._slot, self._complete)
         yield from self._meet()
         if self._command.rank == 0:
@@ -420,13 +318,13 @@ class EpochRunner:
         """Adopt a proposed split, once all devices' results are in the home arrays."""
         self._proposal = proposal
         self._adopt(self._run.control.bounds(proposal, len(self._command.slots)))
-        self._reports.begin_split()
+        self._extends_record, self._is_split_new = False, True
         yield from self._meet()
 
     def _adopt(self, bounds: Sequence[int]) -> None:
         rank, slots = self._command.rank, self._command.slots
         self._rows = Rows(bounds[rank], bounds[rank + 1], self._run.load)
-        self._values.slots = [
+        self._slots = [
             slot
             for slot, (first, stop) in zip(slots, pairwise(bounds), strict=True)
             if stop > first
@@ -438,10 +336,9 @@ class EpochRunner:
     def _compute(self, part: Part, stage: Stage, iteration: int, parity: int) -> Iterator[None]:
         """Compute a stage; partials of `parity` are written. Yields if it is time."""
         if self._rows.count:
-            partials = self._values.partials(stage, parity % 2)
-            seconds = self._run.executor.compute(
-                part, stage, iteration, self._values.values, partials
-            )
+            arrays = {name: self._run.partials[name] for name in stage.reductions}
+            partials = slot_of(arrays, parity, self._slot)
+            seconds = self._run.executor.compute(part, stage, iteration, self._values, partials)
             self._seconds["compute"] += seconds.compute
             self._seconds["transfer"] += seconds.transfer
         if time.monotonic() - self._step_began >= STEP_SECONDS:
@@ -455,20 +352,19 @@ class EpochRunner:
         if self._command.rank == 0:
             can_save = bool(self._run.saved)
             is_due = control.defers(self._command.slots) and self._schedule.is_due(iteration)
+            now = time.monotonic()
+            pause = min(
+                MAX_REPORT_SECONDS, max(MIN_REPORT_SECONDS, REPORT_FRACTION * (now - self._began))
+            )
+            is_report_due = now - self._reported >= pause
+            if is_report_due:
+                self._reported = now
             control.decide(
                 iteration,
                 save=can_save and is_due,
                 can_save=can_save,
-                report=self._is_report_due(time.monotonic()),
+                report=is_report_due,
             )
-
-    def _is_report_due(self, now: float) -> bool:
-        """Return whether all devices shall report, by the clock of the first one."""
-        seconds = REPORT_FRACTION * (now - self._began)
-        is_due = now - self._reported >= min(MAX_REPORT_SECONDS, max(MIN_REPORT_SECONDS, seconds))
-        if is_due:
-            self._reported = now
-        return is_due
 
     def _meet(self) -> Iterator[None]:
         """Wait until all devices have arrived here."""
@@ -480,11 +376,67 @@ class EpochRunner:
         self._seconds["wait"] += time.monotonic() - began
 
     def _combine(self, stage: Stage, parity: int) -> None:
+        """Combine what all devices have computed in the stage.
+
+        Partials and values of the start alternate between both parities from round to round, as
+        those of iterations do: a device may still combine the values of one round while another
+        one already computes the next.
+        """
         began = time.monotonic()
-        self._values.combine(stage, parity)
+        now = dict(self._values.now)
+        for name in stage.reductions:
+            now[name] = self._combined(name, parity, self._slots)
+        self._values = Values(now, self._values.before)
         self._seconds["converge"] += time.monotonic() - began
+
+    def _combined(self, name: str, parity: int, slots: Sequence[int]) -> np.ndarray:
+        return combine(self._run.reductions[name], self._run.partials[name], parity, slots)
 
     def _pass(self) -> Iterator[None]:
         """Let the device's loop look for commands."""
         yield
         self._step_began = time.monotonic()
+
+    # ---- values and reports
+
+    def _reductions_of(self, part: Part) -> Iterator[str]:
+        for stage in self._stages[part]:
+            yield from stage.reductions
+
+    def _save_values(self, names: Iterable[str]) -> None:
+        """Store present values, which the partials of later iterations will replace."""
+        for name in names:
+            array = self._run.partials[name]
+            array[:, combined_slot(array)] = self._values.now[name]
+
+    def _restore_values(self) -> None:
+        """Take the values after the iteration before the epoch, as `Iterate.previous` says."""
+        iteration, previous = self._command.first - 1, self._command.previous
+        in_iteration = set(self._reductions_of(Part.ITERATION)) if iteration > 0 else set()
+        now = {}
+        for name in (*self._reductions_of(Part.START), *in_iteration):
+            if name in in_iteration and previous:
+                now[name] = self._combined(name, iteration, previous)
+            else:
+                array = self._run.partials[name]
+                saved = array[iteration % 2, combined_slot(array)]
+                now[name] = np.array(saved, dtype=self._run.reductions[name].dtype)
+        self._values = Values(now, now)
+
+    def _record(self, iteration: int, seconds: IterationSeconds, residual: float) -> None:
+        """Record an iteration for the next report; all devices have records of the same ones."""
+        count = 1
+        if self._extends_record:
+            before = self._records.pop()
+            count, seconds = before.count + 1, before.seconds.plus(seconds)
+        self._records.append(
+            device_messages.IterationRecord(iteration, count, seconds, residual, self._rows.count)
+        )
+        self._extends_record = not self._is_split_new and iteration >= DETAILED_ITERATIONS
+        self._is_split_new = False
+
+    def _flush(self) -> None:
+        """Report the iterations recorded since the last report."""
+        records, self._records, self._extends_record = tuple(self._records), [], False
+        if records:
+            self._send(device_messages.IterationsDone(self._command.attempt, records))

@@ -1,5 +1,4 @@
-"""Fills arrays and verifies results block by block: residuals and reference values, or errors of
-rows.
+"""Fills arrays and verifies results block by block: residuals, reference values, errors of rows.
 
 Between two blocks the device may serve other commands and jobs.
 """
@@ -32,7 +31,7 @@ Arrays = dict[str, np.ndarray]
 
 def fill(
     workload: BaseWorkload, params: Any, array: HostArray, command: device_messages.Fill
-) -> Iterator[None]:
+) -> Generator[None, None, device_messages.Filled]:
     """Generate units, or fill them with NaN: integers with a conspicuous bit pattern."""
     blocks = [(0, 0)]
     if not array.spec.is_whole:
@@ -49,6 +48,7 @@ def fill(
         if view is None:
             array.write(start, size, block)
         yield
+    return device_messages.Filled(command.attempt)
 
 
 def _block_ranges(
@@ -162,13 +162,8 @@ def unit_errors(
     min_rms = floor * float(np.finfo(values.dtype).eps) * largest
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.where(errors == 0, 0.0, errors / np.maximum(scale, max(rms, min_rms)))
-    return _ratio(worst, largest), float(np.max(ratios, initial=0.0))
-
-
-def _ratio(error: float, scale: float) -> float:
-    if error == 0:
-        return 0.0
-    return error / scale if scale > 0 else math.inf
+    by_largest = worst / largest if largest > 0 else math.inf
+    return by_largest if worst else 0.0, float(np.max(ratios, initial=0.0))
 
 
 def _read(arrays: Mapping[str, HostArray], first: int, count: int) -> Arrays:

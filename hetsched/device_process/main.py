@@ -19,6 +19,7 @@ import socket
 import sys
 import traceback
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import numpy as np
@@ -39,7 +40,6 @@ _prctl = ctypes.CDLL(None).prctl
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run until the end of the engine, or Stop."""
     parser = argparse.ArgumentParser(prog="hetsched.device_process.main")
     parser.add_argument("--fd", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True)
@@ -66,11 +66,17 @@ def die_with_parent(parent: int) -> None:
 # ---- a device
 
 
-def run_device(sock: socket.socket, spec: str | bytes) -> None:
+def run_device(sock: socket.socket, spec: str | bytes) -> NoReturn:
     """Open the device of `spec`, serve its engine, and end the process."""
     status = errors.InternalError.code
     try:
-        _serve(sock, msgspec.json.decode(spec, type=ProcessSpec))
+        process = msgspec.json.decode(spec, type=ProcessSpec)
+        info = process.device
+        _prctl(_PR_SET_NAME, f"hetsched {info.name}".encode()[:15], 0, 0, 0)
+        pin(info)
+        device = open_device(process)
+        _freeze()
+        DeviceLoop(Channel(sock, list[Command]), device, process.warm_for).run()
         status = 0
     except DeviceUnusable:
         # A normal exit would run destructors on a device that no longer responds.
@@ -86,18 +92,8 @@ def run_device(sock: socket.socket, spec: str | bytes) -> None:
     os._exit(status)
 
 
-def _serve(sock: socket.socket, spec: ProcessSpec) -> None:
-    info = spec.device
-    _prctl(_PR_SET_NAME, f"hetsched {info.name}".encode()[:15], 0, 0, 0)
-    pin(info)
-    device = open_device(spec)
-    _freeze()
-    DeviceLoop(Channel(sock, list[Command]), device, spec.warm_for).run()
-
-
 def _freeze() -> None:
-    """Exempt objects made so far from garbage collection: they live as long as the process."""
-    gc.collect()
+    gc.collect()  # What is left lives as long as the process
     gc.freeze()
 
 
@@ -145,26 +141,16 @@ def serve_forks(sock: socket.socket) -> None:
             continue
         pid = os.fork()
         if not pid:
-            _run_child(sock, request, fds, parent)
+            die_with_parent(parent)
+            sock.close()
+            channel, stderr = fds
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            np.random.seed()  # else all cores' kernels would draw the same numbers from it
+            run_device(socket.socket(fileno=channel), request)
         pidfd = os.pidfd_open(pid)
         sockets.send_message(sock, str(pid).encode(), [pidfd])
         sockets.close_all([*fds, pidfd])
-
-
-def _run_child(sock: socket.socket, spec: bytes, fds: list[int], parent: int) -> None:
-    status = errors.InternalError.code
-    try:
-        die_with_parent(parent)
-        sock.close()
-        channel, stderr = fds
-        os.dup2(stderr, 2)
-        os.close(stderr)
-        np.random.seed()  # else all cores' kernels would draw the same numbers from it
-        run_device(socket.socket(fileno=channel), spec)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(status)
 
 
 if __name__ == "__main__":

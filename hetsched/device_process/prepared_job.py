@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import msgspec
@@ -71,9 +70,9 @@ def failure_cause(error: BaseException, has_link: bool) -> device_messages.Failu
 
 
 class StepFailed(Exception):
-    """A job can't go on, with the reason as ``__cause__``; `chunk` failed, and none is in flight.
+    """A job can't go on, with the reason as ``__cause__``.
 
-    None: something else than a chunk failed.
+    `chunk` failed, and none is in flight; None: something else failed.
     """
 
     def __init__(self, chunk: Chunk | None = None) -> None:
@@ -82,12 +81,10 @@ class StepFailed(Exception):
 
 
 class Pipeline:
-    """The chunks of one run on one device of any kind, a bounded number of them in flight.
+    """The chunks of one run on one device of any kind, at most `depth` of them in flight.
 
-    The device orders its own operations, except where `plans.slots` requires that no
-    chunk is in flight. `slots`: None: it works in the host's memory. `depth`: of chunks in flight:
-    1 for a synchronous device; with overlap one more than the slots, but at most the window.
-    `on_done`: called with each finished chunk, in order.
+    The device orders its own operations, except where `plans.slots` requires that no chunk is in
+    flight. `slots`: None: it works in the host's memory.
     """
 
     def __init__(
@@ -105,7 +102,6 @@ class Pipeline:
         self._in_flight: deque[Chunk] = deque()
 
     def add(self, chunks: Iterable[Chunk]) -> None:
-        """Queue chunks."""
         self._waiting.extend(chunks)
 
     @property
@@ -177,16 +173,6 @@ class Pipeline:
         raise StepFailed(chunk) from error
 
 
-@dataclass(frozen=True)
-class Described:
-    """A workload with its parameters, its arrays and its demand, monotone, on a device."""
-
-    workload: BaseWorkload
-    params: Any
-    specs: Sequence[ArraySpec]
-    demand: MemoryDemand
-
-
 class PreparedJob:
     """One attempt at a job on one device; advances a step at a time, on the loop's thread.
 
@@ -205,7 +191,7 @@ class PreparedJob:
     ) -> None:
         self.device = device
         self.attempt = command.attempt
-        self._command = command
+        self.command = command
         self._info = info
         self._attachments = attachments
         self._send = send
@@ -231,24 +217,17 @@ class PreparedJob:
     def is_prepared(self) -> bool:
         return self._pipeline is not None
 
-    def refers_to(self, keys: Collection[int]) -> bool:
-        """Return whether any of these is an array of the job."""
-        return any(stored.key in keys for stored in self._command.arrays)
-
     @property
     def is_busy(self) -> bool:
-        """Whether it has chunks, may take some, or has tasks."""
         if self._tasks or self._tail_is_open:
             return True
         return self._pipeline is not None and self._pipeline.pending > 0
 
     @property
     def expects_more(self) -> bool:
-        """Whether further chunks are announced and could start before the oldest finishes."""
         return self._pipeline is not None and self._pipeline.expects_more
 
     def order(self, work: Work) -> None:
-        """Add work, after what was ordered before."""
         if self._pipeline is None:
             self._waiting.append(work)
             return
@@ -258,12 +237,22 @@ class PreparedJob:
                 self._level = self._pipeline.pending
                 self._tail_is_open |= work.opens_tail
             case device_messages.Fill():
-                self._tasks.append(self._filling(work))
+                inputs, outputs = self._arrays
+                array = (outputs if work.poison else inputs)[work.array]
+                steps = fill_and_check.fill(self._workload, self._params, array, work)
+                self._tasks.append(self._answering(steps))
             case device_messages.Check():
-                self._tasks.append(self._checking(work))
+                arrays = self._arrays
+                checks = fill_and_check.check(self._workload, self._params, arrays, work)
+                self._tasks.append(self._answering(checks))
             case device_messages.Iterate():
                 assert self._run is not None, "the engine iterates iterative jobs only"
                 self._tasks.append(EpochRunner(self._run, work, self._send).steps())
+
+    def _answering(
+        self, steps: Generator[None, None, device_messages.DeviceEvent]
+    ) -> Iterator[None]:
+        self._send((yield from steps))
 
     def step(self) -> None:
         """Advance by a chunk, or by one block of a task.
@@ -274,7 +263,16 @@ class PreparedJob:
         if pipeline is not None and pipeline.pending:
             pipeline.step()
         elif pipeline is not None and self._tail_is_open:
-            self._take_chunk(pipeline)
+            # Only when it can start, so that no chunk waits here while another core is idle
+            tail, part = self._attachments.tail, self.command.tail
+            assert tail is not None and part is not None, "or the job wouldn't be prepared"
+            taken = tail.take(self.attempt, part)
+            if taken is None:
+                self._tail_is_open = False
+                self.report(has_left=True)
+            else:
+                pipeline.add([Chunk(TAIL_CHUNK_ID, *taken, last=True)])
+                pipeline.step()
         else:
             try:
                 next(self._tasks[0])
@@ -304,20 +302,22 @@ class PreparedJob:
     # ---- preparing
 
     def _preparing(self) -> Iterator[None]:
-        command = self._command
+        command = self.command
         if command.tail is not None and self._attachments.tail is None:
             raise errors.InternalError(f"{self._info.name} shares no tails")
         for stored in command.arrays:
             yield from self._attachments.populate(stored.key)
-        described = _described(command.workload, command.params, self._info.kind)
-        if described.workload.in_threads != "only":  # else the caller's own code runs, as it is
-            check_sources(command.workload, command.source)
-        self._described = described
-        self._arrays = self._attachments.host_arrays(
-            command.arrays, described.specs, described.workload.takes_any_layout
+        workload, self._params, specs, demand = _described(
+            command.workload, command.params, self._info.kind
         )
-        job = self._device_job()
-        if isinstance(described.workload, Iterative):
+        self._workload = workload
+        if workload.in_threads != "only":  # else the caller's own code runs, as it is
+            check_sources(command.workload, command.source)
+        self._arrays = self._attachments.host_arrays(
+            command.arrays, specs, workload.takes_any_layout
+        )
+        job = self._device_job(demand)
+        if isinstance(workload, Iterative):
             whole = {a.array: self._attachments.whole_array(a) for a in command.arrays}
             self._run = IterativeRun(self.device, job, whole)
         else:
@@ -330,17 +330,17 @@ class PreparedJob:
             self.order(work)
         self._waiting.clear()
 
-    def _device_job(self) -> DeviceJob:
-        command, info, described = self._command, self._info, self._described
+    def _device_job(self, demand: MemoryDemand) -> DeviceJob:
+        command, info = self.command, self._info
         inputs, outputs = self._arrays
         return DeviceJob(
-            workload=described.workload,
-            params=described.params,
+            workload=self._workload,
+            params=self._params,
             variant=command.variant,
             inputs=inputs,
             outputs=outputs,
             chunk=command.chunk,
-            demand=described.demand,
+            demand=demand,
             memory=command.memory,
             slots=command.slots if info.link else 1,
             chunk_sizes=command.chunk_sizes,
@@ -366,7 +366,7 @@ class PreparedJob:
 
     def _make_pipeline(self, job: DeviceJob) -> Pipeline:
         """Return a pipeline; without slots for an iterative job, which has no chunks."""
-        command = self._command
+        command = self.command
         if not self._info.link:
             return Pipeline(self.device, None, 1, self._on_done)
         slots = None
@@ -379,29 +379,15 @@ class PreparedJob:
                 job.chunk,
                 command.sizes,
             )
+        # With overlap one more than the slots
         return Pipeline(self.device, slots, min(job.slots + 1, command.window), self._on_done)
 
     # ---- chunks
 
-    def _take_chunk(self, pipeline: Pipeline) -> None:
-        """Start the next chunk of the tail.
-
-        Only when it can start, so that no chunk waits here while another core is idle.
-        """
-        tail, part = self._attachments.tail, self._command.tail
-        assert tail is not None and part is not None, "or the job wouldn't be prepared"
-        taken = tail.take(self.attempt, part)
-        if taken is None:
-            self._tail_is_open = False
-            self.report(has_left=True)
-        else:
-            pipeline.add([Chunk(TAIL_CHUNK_ID, *taken, last=True)])
-            pipeline.step()
-
     def _on_done(self, chunk: Chunk, times: ChunkTimes) -> None:
         """Report a chunk, now or with later ones: at the latest when the queue is half empty."""
         assert self._pipeline is not None, "it has computed a chunk"
-        tail, part = self._attachments.tail, self._command.tail
+        tail, part = self._attachments.tail, self.command.tail
         is_taken = chunk.id == TAIL_CHUNK_ID
         is_cold = self._is_first_chunk(times.kernel)
         if is_cold or is_taken:
@@ -426,7 +412,7 @@ class PreparedJob:
 
     def _is_first_chunk(self, kernel_number: int) -> bool:
         """Return whether this kernel has no reported chunk yet."""
-        command = self._command
+        command = self.command
         variant = (command.variant, *command.rivals)[kernel_number]
         kernel = (command.workload, command.params, variant)
         if kernel in self._warm:
@@ -436,30 +422,19 @@ class PreparedJob:
         self._warm.add(kernel)
         return True
 
-    # ---- tasks
-
-    def _filling(self, command: device_messages.Fill) -> Iterator[None]:
-        workload, params = self._described.workload, self._described.params
-        inputs, outputs = self._arrays
-        array = (outputs if command.poison else inputs)[command.array]
-        yield from fill_and_check.fill(workload, params, array, command)
-        self._send(device_messages.Filled(self.attempt))
-
-    def _checking(self, command: device_messages.Check) -> Iterator[None]:
-        workload, params = self._described.workload, self._described.params
-        self._send((yield from fill_and_check.check(workload, params, self._arrays, command)))
-
 
 @functools.lru_cache(maxsize=16)
-def _described(reference: str, params: bytes, kind: str) -> Described:
-    """Return the workload `reference` with parameters as JSON; `kind`: of the device.
+def _described(
+    reference: str, params: bytes, kind: str
+) -> tuple[BaseWorkload, Any, Sequence[ArraySpec], MemoryDemand]:
+    """Return a workload, its parameters, its arrays and its demand, monotone, on a `kind`.
 
     Raises UsageError (there is no such workload), msgspec.MsgspecError (other parameters).
     """
     workload = find(reference)
     decoded = decode_params(workload, params)
     demand = workload.demand(decoded, kind).monotone()
-    return Described(workload, decoded, workload.arrays(decoded), demand)
+    return workload, decoded, workload.arrays(decoded), demand
 
 
 @functools.cache

@@ -7,6 +7,7 @@ in the cache folder.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import resource
@@ -85,10 +86,7 @@ def _tune(request: Request, said: TextIO) -> None:
     workload = find(request.workload)
     check_sources(request.workload, request.source)
     make = next(v.make for v in workload.variants(KIND) if v.name == request.variant)
-
-    def say(text: str) -> None:
-        _write(said, "said", text)
-
+    say = functools.partial(_write, said, "said")
     context = KernelContext(KIND, request.threads, cache_folder(), np, None, say, tunes=True)
     make(decode_params(workload, request.params), request.load, context)
 
