@@ -450,11 +450,12 @@ def _check_keys(table: Any, location: str, is_profile: bool) -> None:
     own = device_keys(kind, is_profile)
     for key in table:
         if key not in own:
-            where = "; a machine profile, with a [load], has it" if key in MODELLED_KEYS else ""
-            raise ConfigError(
-                f"{location}.{key}: not a key of kind {kind.config_name!r}"
-                f"{where or closest_hint(key, own)}"
-            )
+            hint = closest_hint(key, own)
+            if key == "cores":
+                hint = "; count says how many"
+            elif key in MODELLED_KEYS:
+                hint = "; a machine profile, with a [load], has it"
+            raise ConfigError(f"{location}.{key}: not a key of kind {kind.config_name!r}{hint}")
 
 
 def _check_device(device: DeviceConfig, location: str) -> None:

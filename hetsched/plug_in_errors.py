@@ -23,7 +23,8 @@ def plug_in_error(what: str, error: BaseException) -> HetschedError:
             own.frames = error.frames
         return own
     frames = _own_frames(error)
-    text = f"{what} failed: {type(error).__name__}: {text_of(error)}".rstrip(": ")
+    said = " ".join(text_of(error).split())
+    text = f"{what} failed: {type(error).__name__}: {said}".rstrip(": ")
     if frames:
         text += f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})"
     failure = JobFailed(encodable(text))

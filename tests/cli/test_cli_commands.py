@@ -62,6 +62,13 @@ def test_devices_that_cannot_be_had_are_no_trouble_with_the_configuration(
     assert (codes["config"], codes["devices"]) == (0, 69)
 
 
+def test_a_team_is_listed_only_where_it_works(call: Call) -> None:
+    for words in ("devices --config default", "doctor", "config check default"):
+        ended = call(*words.split())
+        assert "cpu0" in ended.out
+        assert "team0" not in ended.out
+
+
 @pytest.mark.parametrize("name", ["default", "emulated-gpu"])
 def test_a_configuration_is_shown_as_a_file_that_is_valid(call: Call, name: str) -> None:
     shown = call("config", "show", name).out

@@ -142,6 +142,7 @@ def test_the_list(learnt: Ended, call: Call) -> None:
     heading, title, *rows = whole.out.splitlines()
     assert (heading.split()[0], title) == ("device", "fft 32x32 complex64, 0.0512 Mflop per unit:")
     assert [row.split()[0] for row in rows] == ["core0", "emu0"]
+    assert max(map(len, whole.out.splitlines())) <= 80
     assert "did you mean 'core0'" in call("models", "--device", "cor0").error
     record = json.loads(call("models", "--json", "--device", "emu").out)
     assert record["schema"] == "hetsched.models/2"

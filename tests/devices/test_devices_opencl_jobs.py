@@ -11,6 +11,7 @@ import opencl_toys
 import pytest
 
 import hetsched
+from hetsched.errors import Unavailable
 
 PLANES = ((16, 24), (8, 31))
 SCHEDULES = ("best", "ring", "multi-installment", "factoring")
@@ -92,3 +93,12 @@ def test_a_job_is_right_although_the_devices_process_is_killed(seed: int) -> Non
             np.testing.assert_array_equal(job.result(timeout=120), 2 * x + 1)
             notes += job.report.notes
     assert any("ocl0 died, ended by SIGKILL" in note for note in notes)
+
+
+def test_a_workload_without_kernels_for_the_device_names_what_can_run_it() -> None:
+    opencl_toys.processor()
+    with (
+        hetsched.Local(opencl_toys.beside_a_core(), learn=False) as local,
+        pytest.raises(Unavailable, match=r"no working variant of pcg for opencl; .* run it: cpu"),
+    ):
+        local.submit("pcg", grid="6x6x6", devices="ocl0").result(timeout=60)

@@ -12,6 +12,7 @@ from hetsched.engine.failures import (
     Failures,
     VariantKey,
 )
+from hetsched.plug_in_errors import plug_in_error
 
 DEVICES = ("gpu0", "cpu0")
 VARIANT: VariantKey = ("cpu", "m:toy", "numpy")
@@ -29,6 +30,11 @@ def died(times: int, *kinds: str, failures: Failures | None = None) -> Failures:
 
 def barred(failures: Failures, now: float) -> set[str]:
     return {*failures.quarantined(now), *failures.restricted(now)}
+
+
+def test_an_error_of_a_plug_in_is_one_line() -> None:
+    error = plug_in_error("planning", ValueError("first\n  second"))
+    assert str(error) == "planning failed: ValueError: first second"
 
 
 def test_after_three_failures_a_device_takes_no_more_jobs_of_that_kind() -> None:

@@ -48,8 +48,9 @@ def check(name: Name = None) -> None:
         out(f"{source}: valid machine profile")
         return
     with located(source):
-        names = [process.device.name for process in probe(config).processes]
-    out(f"{source}: valid; devices here: {', '.join(names) or 'none'}")
+        devices = [process.device for process in probe(config).processes]
+    names = ", ".join(each.name for each in devices if not each.members)
+    out(f"{source}: valid; devices here: {names or 'none'}")
 
 
 def init(
@@ -146,7 +147,8 @@ def devices(
             raise
     if listed is None:
         source, listed = _configured(config)
-    groups = grouped_rows(listed.devices, lambda info: info.name)
+    shown = [info for info in listed.devices if not info.members]  # teams show where they work
+    groups = grouped_rows(shown, lambda info: info.name)
     rows = [_device_row(label, members) for label, members in groups]
     lines = columns(("device", "kind", "description", "memory", "cores", "nodes"), rows, 3)
     lines += [f"{name}: not available: {reason}" for name, reason in listed.absent.items()]

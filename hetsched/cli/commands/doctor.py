@@ -212,7 +212,8 @@ def configuration(name: str | None) -> list[Finding]:
             machine = probe(config)
     except HetschedError as error:
         return [*found, Finding("devices", str(error), error.code)]
-    names = [process.device.name for process in machine.processes]
+    devices = [process.device for process in machine.processes]
+    names = [device.name for device in devices if not device.members]
     found.append(Finding("devices", ", ".join(names) or "none", 0 if names else Unavailable.code))
     return found + [Finding(n, f"not available: {why}") for n, why in machine.absent.items()]
 

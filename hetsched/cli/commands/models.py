@@ -17,9 +17,17 @@ from hetsched import paths
 from hetsched import workload as workloads
 from hetsched.cli.app import Group, group
 from hetsched.cli.flags import Force, Json, Plot, argument, option, switch
-from hetsched.cli.terminal import answer, check_plot, note, out_lines, picture_format, write_file
+from hetsched.cli.terminal import (
+    answer,
+    check_plot,
+    note,
+    out_lines,
+    picture_format,
+    width,
+    write_file,
+)
 from hetsched.errors import DataError, InputMissing, UsageError
-from hetsched.text import clean_json, columns, number, short_device, work_label
+from hetsched.text import clean_json, columns, folded, number, short_device, work_label
 from hetsched.units import closest_hint, counted, format_seconds
 
 if TYPE_CHECKING:
@@ -107,15 +115,13 @@ def list_models(workload: WorkloadName = None, device: Device = None, json: Json
 
 def _summary_lines(summaries: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Yield a heading, and a row for each model below the line of its parameters."""
-    header = (
-        "device", "variant", "storage", "beside", "runs", "points", "units", "units/s", "within",
-    )  # fmt: skip
+    header = ("device", "variant", "storage", "beside", "runs", "units", "units/s", "within")
     heading, *rows = columns(header, list(map(_summary_row, summaries)), 4)
     yield heading
     title = ""
     for summary, row in zip(summaries, rows, strict=True):
         if title != (title := f"{summary['workload']} {work_label(summary['speed_key'])}:"):
-            yield title
+            yield from folded(title, width() or len(title))
         yield row
 
 
@@ -133,9 +139,9 @@ def _summary(model: StoredModel) -> dict[str, Any] | None:
 def _summary_row(summary: dict[str, Any]) -> tuple[str, ...]:
     units, seconds = summary["points"][-1]
     names = (f"  {short_device(summary['device'])}", f"{summary['variant']} {summary['version']}")
-    counts = (str(summary["runs"]), str(len(summary["points"])))
     speed = (number(units), number(units / seconds), percent(summary["within"]))
-    return (*names, summary["storage"], summary["co_runners"], *counts, *speed)
+    runs = str(summary["runs"])
+    return (*names, summary["storage"], summary["co_runners"], runs, *speed)
 
 
 def show(

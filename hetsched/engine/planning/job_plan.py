@@ -13,8 +13,9 @@ from dataclasses import replace
 
 from hetsched import errors
 from hetsched.device import Chunk, DeviceInfo
+from hetsched.device_kinds import DEVICE_KINDS
 from hetsched.devices.accelerator.rows import piece_overhead
-from hetsched.engine.admission.resolved_job import ResolvedJob, declared_demand
+from hetsched.engine.admission.resolved_job import ResolvedJob, declared_demand, declared_variants
 from hetsched.engine.planning.planning_state import PlanningState, job_kind
 from hetsched.job import JobSpec
 from hetsched.memory import MemoryDemand
@@ -147,10 +148,15 @@ def find_candidates(
             )
         kinds = ", ".join(sorted({info.kind for info in infos}))
         failures = dict.fromkeys(r for info in infos for r in state.variants.reasons(job, info))
-        reasons = "".join(f"; {reason}" for reason in failures)
+        able = [
+            kind.group
+            for kind in DEVICE_KINDS.values()
+            if not (failures or kind.is_modelled)
+            and declared_variants(job.workload, kind.variant_kind)
+        ]
+        hints = [*failures, *([f"these can run it: {', '.join(able)}"] if able else [])]
         raise errors.Unavailable(
-            f"no working variant of {job.workload.name} is installed for the selected devices"
-            f" ({kinds}){reasons}"
+            "; ".join([f"no working variant of {job.workload.name} for {kinds}", *hints])
         )
     return candidates
 
