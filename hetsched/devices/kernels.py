@@ -1,4 +1,4 @@
-"""Makes the kernels of a job's variants, for every kind of device."""
+"""Makes the kernels of a job's variants, for every kind of device, and sees when they compile."""
 
 from __future__ import annotations
 
@@ -7,9 +7,17 @@ from typing import Any
 
 import msgspec
 
-from hetsched.devices.base import DeviceFault, DeviceJob, DeviceOutOfMemory
+from hetsched.bounded_cache import BoundedCache
+from hetsched.devices.base import DeviceFault, DeviceJob, DeviceOutOfMemory, IterativeJob
 from hetsched.errors import HetschedError, UsageError
-from hetsched.workload import Arrays, Iterative, Kernel, KernelContext, Variant
+from hetsched.iterations.home import Part
+from hetsched.workload import Arrays, Iterative, Kernel, KernelContext, Stage, Variant
+
+SLOW_FIRST_RUN = 2.0
+"""A run of a stage may have compiled if it is the first on so many rows, and took so many times as
+long for a row as the fastest: PoCL takes 150 ms or more for another number of rows. Arbitrary."""
+MAX_JOBS = 8
+"""Similar jobs whose stages' times are kept. Arbitrary."""
 
 
 def kernel_key(job: DeviceJob, variant: Variant, chunk: int) -> Hashable:
@@ -72,3 +80,34 @@ def find_variant(job: DeviceJob, kind: str, name: str | None = None) -> Variant:
     raise UsageError(
         f"{job.workload.name} has no {kind} variant {name!r} here; installed: {names}"
     )
+
+
+class StageTimes:
+    """Finds runs of stages that may have compiled, on a device where kernels do so when called.
+
+    Such a run is repeated, and the second one's time taken: compile time isn't learnt as speed.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: BoundedCache[Hashable, tuple[dict[str, float], set[tuple[str, int]]]]
+        """Seconds of a row of each stage in its fastest run; stages and rows that have run."""
+        self._jobs = BoundedCache(max_entries=MAX_JOBS)
+
+    def begin(self, job: IterativeJob, variant: Variant) -> None:
+        key = kernel_key(job.job, variant, job.load)
+        self._best, self._seen = self._jobs.get_or_compute(key, lambda: ({}, set()))
+        states = job.workload.state(job.job.params)
+        self._buffered = {state.name for state in states if state.has_two_buffers}
+
+    def is_to_repeat(self, part: Part, stage: Stage, rows: int, seconds: float) -> bool:
+        """Return whether to repeat a run; else note its time."""
+        updated = {*stage.inputs} & {*stage.outputs}
+        if part is not Part.ITERATION or not updated <= self._buffered:
+            return False  # not learnt, or it can't be repeated
+        key, pace, best = (stage.name, rows), seconds / rows, self._best.get(stage.name)
+        if key not in self._seen and (best is None or pace > SLOW_FIRST_RUN * best):
+            self._seen.add(key)
+            return True
+        self._seen.add(key)
+        self._best[stage.name] = pace if best is None else min(best, pace)
+        return False

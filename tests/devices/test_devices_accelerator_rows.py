@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -26,7 +27,8 @@ from hetsched.device_process.epochs import IterativeRun
 from hetsched.devices.accelerator.device import Accelerator
 from hetsched.devices.accelerator.iterating import AcceleratorStages
 from hetsched.devices.accelerator.rows import piece_overhead, piece_sizes, spare_rows
-from hetsched.devices.cpu.device import CpuDevice
+from hetsched.devices.base import Device
+from hetsched.devices.cpu.device import CoreClock, CpuDevice, CpuKernels
 from hetsched.errors import DataError
 from hetsched.iterations.serial import run
 from hetsched.memory import MemoryDemand
@@ -69,15 +71,19 @@ def computing(
     inputs: Any = X,
     variant: str = "numpy",
     saves: bool = False,
+    open_gpu: Callable[[Any], Device] | None = None,
     **settings: Any,
 ) -> Iterator[IteratingBench]:
     """A prepared bench; the memory of each GPU holds `fits` rows."""
     workload, params = workload or Diffusion(), params or DiffusionParams(ROWS, COLUMNS)
 
-    def open_gpu(info: Any) -> Accelerator:
+    def open_simulated(info: Any) -> Accelerator:
         return Accelerator(info, runtime or StrictRuntime(seed=3), **settings)
 
-    kinds: dict[str, Any] = {"cpu": (CORE, CpuDevice), "gpu": (GPU, open_gpu)}
+    kinds: dict[str, Any] = {
+        "cpu": (CORE, CpuDevice),
+        "gpu": (GPU, open_gpu or open_simulated),
+    }
     bench = IteratingBench(
         params,
         inputs,
@@ -224,6 +230,52 @@ def test_spare_rows_are_of_the_load_and_fit(
     assert 10 * (rows.count + before + after) + overhead <= need + limit
 
 
+# ---- the time of kernels
+
+
+class CompilingClock(CoreClock):
+    """Kernels take a second in the first iteration, after three rounds of the start, with 40 rows,
+    and when they are first called for any other number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds, self.calls = 0.0, Counter[int]()
+
+    def cost(self, phase: str, units: int, nbytes: int = 0) -> float:
+        if phase != "compute":
+            return 1e-6 * units
+        self.calls[units] += 1
+        return 1.0 if self.calls[units] == (4 if units == 40 else 1) else 1e-6 * units
+
+    def now(self) -> float:
+        return self.seconds
+
+    def end_of(self, units: int, start: float) -> tuple[float, int]:
+        self.seconds = start + self.cost("compute", units)
+        return self.seconds, 0
+
+
+@pytest.mark.parametrize("fits", [64, 25, 0], ids=["held", "streamed", "in-host-memory"])
+def test_the_time_in_which_kernels_compile_is_not_that_of_an_iteration(fits: int) -> None:
+    params, clock = DiffusionParams(ROWS, COLUMNS, 8), CompilingClock()
+
+    def open_on_host(info: Any) -> CpuDevice:
+        return CpuDevice(info, clock, CpuKernels("opencl"))
+
+    runtime = StrictRuntime(costs=clock.cost)
+    opener = None if fits else open_on_host
+    with computing(params, runtime, fits=fits, open_gpu=opener, saves=True) as bench:
+        bench.iterate({0: 24, 1: 40}, paced=True)
+        advance(bench, [(0, 24, ROWS), (0, 25, ROWS)], 4)
+        records = bench.records(GPU_SLOT)
+        result = bench.arrays["y"].copy()
+
+    split = expected(bench, lambda k: (24, 40) if k <= 4 else (25, 39))
+    np.testing.assert_allclose(result, split, rtol=0, atol=1e-13)
+    assert len(records) == 8
+    assert all(record.seconds.compute < 1e-3 for record in records)
+
+
 # ---- solvers: the bits are the same wherever rows are
 
 
@@ -345,7 +397,7 @@ def test_results_are_the_same_wherever_rows_move(
 def test_only_rows_that_move_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(epochs, "MAX_REPEATED", 1e9)  # saved once, after the start
     monkeypatch.setattr(epochs, "MAX_TIME", 1e-9)
-    runtime, copied = CountingRuntime(seed=2), {}
+    runtime, copied = CountingRuntime(seed=2, needs_warm_up=False), {}
     params = DiffusionParams(ROWS, COLUMNS, 8)
     with computing(params, runtime, devices="cpu,gpu,cpu", saves=True) as bench:
         bench.iterate(dict(enumerate(shares((8, 40)))), paced=True)

@@ -36,7 +36,7 @@ from hetsched.devices.accelerator.runtime import (
     translated,
 )
 from hetsched.devices.base import DeviceFault, DeviceJob, IterativeJob, StageExecutor
-from hetsched.devices.kernels import range_of
+from hetsched.devices.kernels import StageTimes, range_of
 from hetsched.errors import InternalError
 from hetsched.workload.protocol import KernelArrays
 
@@ -84,6 +84,7 @@ class Accelerator:
         self._preparer = JobPreparer(
             runtime, self._pins, (self._h2d, self._compute), facts.needs_warm_up
         )
+        self._stage_times = StageTimes() if facts.needs_warm_up else None
         self._job: LoadedJob | None = None
         self._flights: dict[int, ChunkFlight] = {}
         """By the chunk's id."""
@@ -116,7 +117,9 @@ class Accelerator:
         memory = job.job.memory or self.usable_memory()
         with self._guard():
             queues = self._h2d, self._compute, self._d2h
-            return AcceleratorStages(job, self._runtime, queues, self._pins, memory, self._guard)
+            return AcceleratorStages(
+                job, self._runtime, queues, self._pins, memory, self._guard, self._stage_times
+            )
 
     def usable_memory(self) -> int:
         with self._guard():

@@ -35,7 +35,7 @@ from hetsched.devices.accelerator.rows import (
 )
 from hetsched.devices.accelerator.runtime import Copy, PhaseEvents, Queue, Runtime
 from hetsched.devices.base import DeviceOutOfMemory, IterativeJob, StageSeconds
-from hetsched.devices.kernels import find_variant, make_kernel
+from hetsched.devices.kernels import StageTimes, find_variant, make_kernel
 from hetsched.errors import DataError
 from hetsched.iterations.home import Part, combine, compute_stage
 from hetsched.iterations.row_transfers import RowTransfers
@@ -65,7 +65,7 @@ class AcceleratorStages:
     """An executor on an accelerator, of whose memory the job may use `memory` bytes.
 
     `queues`: of copies in, kernels and copies out. `guard`: a context in which errors of the
-    runtime are translated.
+    runtime are translated. `times`: of a device whose kernels compile when they are called.
     """
 
     has_own_core = False
@@ -79,6 +79,7 @@ class AcceleratorStages:
         pins: Pins,
         memory: int,
         guard: Guard,
+        times: StageTimes | None,
     ) -> None:
         self._job = job
         self._runtime = runtime
@@ -105,8 +106,12 @@ class AcceleratorStages:
         context = KernelContext(
             runtime.kernels, 1, job.job.cache, runtime.xp, SharedWorkArea(runtime, 0), job.job.say
         )
-        kernels: Any = make_kernel(find_variant(job.job, runtime.kernels), job.job, context)
+        variant = find_variant(job.job, runtime.kernels)
+        kernels: Any = make_kernel(variant, job.job, context)
         self._kernels: Mapping[str, StageKernel] = kernels
+        self._times = times
+        if times is not None:
+            times.begin(job, variant)
         # They fill arrays and make plans in the default queue, which ours don't wait for.
         runtime.synchronize()
 
@@ -150,7 +155,11 @@ class AcceleratorStages:
                 )
                 for piece, rows in self._pieces
             ]
-            seconds = self._run(_StageRun(part, stage, iteration, values), flights)
+            run, times = _StageRun(part, stage, iteration, values), self._times
+            seconds = self._run(run, flights)
+            if times and times.is_to_repeat(part, stage, self._rows.count, seconds.compute):
+                again = self._run(run, flights)  # what other devices wrote isn't copied again
+                seconds = StageSeconds(again.compute, max(seconds.transfer, again.transfer))
             for name, target in partials.items():
                 parts = np.stack([flight.partials[name] for flight in flights])[np.newaxis]
                 target[...] = combine(self._reductions[name], parts, 0, range(len(flights)))

@@ -31,7 +31,13 @@ from hetsched.devices.base import (
     StageExecutor,
     StageSeconds,
 )
-from hetsched.devices.kernels import find_variant, kernel_key, make_kernel, range_of
+from hetsched.devices.kernels import (
+    StageTimes,
+    find_variant,
+    kernel_key,
+    make_kernel,
+    range_of,
+)
 from hetsched.devices.slot_layout import HostBuffers
 from hetsched.errors import InternalError, UsageError
 from hetsched.iterations.home import Part, compute_stage
@@ -61,6 +67,7 @@ class CpuKernels:
     ) -> None:
         self._kind, self._xp, self._adapted, self._warm_up = kind, xp, adapted, warm_up
         self._kernels: BoundedCache[Hashable, Kernel] = BoundedCache(max_entries=MAX_KERNELS)
+        self.stage_times = StageTimes() if kind != "cpu" else None
 
     def get(self, job: DeviceJob, name: str) -> Kernel:
         """Return the kernel of a variant.
@@ -78,13 +85,15 @@ class CpuKernels:
 
         return self._kernels.get_or_compute(kernel_key(job, variant, chunk), make)
 
-    def of_stages(self, job: DeviceJob) -> Mapping[str, StageKernel]:
+    def of_stages(self, job: IterativeJob) -> Mapping[str, StageKernel]:
         """Return new kernels by stage, which may keep what they have derived from the data.
 
         Raises UsageError as `get` does.
         """
-        variant = find_variant(job, self._kind)
-        made: Any = make_kernel(variant, job, self._context(job))
+        variant = find_variant(job.job, self._kind)
+        made: Any = make_kernel(variant, job.job, self._context(job.job))
+        if self.stage_times:
+            self.stage_times.begin(job, variant)
         return {name: self._adapted_stage(kernel) for name, kernel in made.items()}
 
     def _adapted_stage(self, kernel: StageKernel) -> StageKernel:
@@ -232,7 +241,8 @@ class CpuDevice:
 
     def prepare_iterations(self, job: IterativeJob) -> StageExecutor:
         self.prepare(None)
-        return HostStages(job, self._kernels.of_stages(job.job), self._clock)
+        kernels = self._kernels.of_stages(job)
+        return HostStages(job, kernels, self._clock, self._kernels.stage_times)
 
     def copy_in(self, chunk: Chunk, slot: Slot) -> None:
         job = self._current_job()
@@ -308,13 +318,17 @@ class HostStages:
     """
 
     def __init__(
-        self, job: IterativeJob, kernels: Mapping[str, StageKernel], clock: CoreClock
+        self,
+        job: IterativeJob,
+        kernels: Mapping[str, StageKernel],
+        clock: CoreClock,
+        times: StageTimes | None,
     ) -> None:
         self._home = job.home
         self._clock = clock
         self.has_own_core = clock.has_own_core
         clock.begin(job.job, max(1, len(job.workload.iteration(job.job.params))))
-        self._kernels = kernels
+        self._kernels, self._times = kernels, times
         self._rows = Rows(0, 0, job.load)
         self._views: dict[tuple[Part, str, int], tuple[Arrays, Arrays, list[tuple[Any, Any]]]] = {}
         """Inputs, outputs, and copies to the border, of each stage."""
@@ -346,13 +360,16 @@ class HostStages:
             borders = list(self._home.border_copies(stage, part, iteration, rows))
             self._views[key] = KernelArrays(given), KernelArrays(written), borders
         inputs, outputs, borders = self._views[key]
-        start = self._clock.now()
         call = StageCall(rows, inputs, outputs, values, partials)
-        compute_stage(self._kernels[stage.name], call)
-        for ghost, source in borders:
-            ghost[...] = source
-        end, _ = self._clock.end_of(rows.count, start)
-        return StageSeconds(end - start)
+        while True:
+            start = self._clock.now()
+            compute_stage(self._kernels[stage.name], call)
+            for ghost, source in borders:
+                ghost[...] = source
+            end, _ = self._clock.end_of(rows.count, start)
+            times = self._times
+            if not (times and times.is_to_repeat(part, stage, rows.count, end - start)):
+                return StageSeconds(end - start)
 
     def write_back(self, iteration: int) -> float:
         return 0.0
