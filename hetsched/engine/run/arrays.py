@@ -49,11 +49,11 @@ class JobArrays:
     """Arrays of one job; allocates generated inputs, and results without a caller's array.
 
     Of an iterative job everything is in the arena, with its state and what devices save.
-    `needs_saved`: it can't run without room for that, as it has checkpoints.
     """
 
     control: IterationControl  # Of an iterative job, once allocated
 
+    # `needs_saved`: it can't run without room for what devices save, as it has checkpoints
     def __init__(self, job: ResolvedJob, arena: Arena, *, needs_saved: bool = False) -> None:
         self.job = job
         self._arena = arena
@@ -73,8 +73,7 @@ class JobArrays:
     def place(self) -> None:
         """Decide where each array is: where the client has it, in its file or in a new segment.
 
-        What devices save is left out, with a note, if there is no room for it. Raises TryAgain if
-        the arena is full; `close` releases the segments allocated so far.
+        Raises TryAgain if the arena is full; `close` releases the segments allocated so far.
         """
         job, iterative = self.job, self.job.iterative
         in_state = job.results_in_state
@@ -98,22 +97,17 @@ class JobArrays:
         self._allocate_saved(iterative.saved)
 
     def _input(self, spec: ArraySpec) -> device_messages.StoredArray:
-        stored = self.job.inputs.get(spec.name)
-        if stored is not None and self._is_usable(stored, spec):
-            return stored
-        segment = self._allocate(array_bytes(spec, self.job.load))
+        job, stored = self.job, self.job.inputs.get(spec.name)
+        if stored is not None:
+            is_usable = job.in_threads or not stored.lent
+            if is_plain(stored, spec) if job.iterative is not None else is_usable:
+                return stored
+        segment = self._allocate(array_bytes(spec, job.load))
         if stored is not None:
             self._loads[spec.name] = segment
         return self._layout(spec, segment, output=False)
 
-    def _is_usable(self, stored: device_messages.StoredArray, spec: ArraySpec) -> bool:
-        """Return whether devices can use an input where it is."""
-        if self.job.iterative is not None:
-            return is_plain(stored, spec)
-        return self.job.in_threads or not stored.lent
-
     def _output(self, spec: ArraySpec) -> device_messages.StoredArray:
-        """Return where an output is: in a file, or in the arena."""
         file = self.job.outputs.get(spec.name)
         if file is not None and self.job.iterative is None:
             return self._layout(spec, file_key(file.fd), offset=file.offset)
@@ -172,8 +166,6 @@ class JobArrays:
         return device_messages.StoredArray(
             array=spec.name, key=key, shape=shape, dtype=dtype, offset=offset, output=output
         )
-
-    # ---- in device processes
 
     def are_mapped(self, fleet: Fleet, devices: Iterable[str]) -> bool:
         """Return whether the processes of `devices` have all but small segments mapped."""
@@ -241,15 +233,14 @@ class JobArrays:
         try:
             await engine.disk.call(loads.run, release=self.retain(), deadline=deadline)
         except asyncio.CancelledError:
-            loads.cancel()
+            loads.cancelled.set()
             raise
 
     async def publish(self, engine: Engine, record: JobRecord) -> None:
         """Give all output files their names. Raises whatever keeps the journal from noting them.
 
         In three steps: the files are completed under hidden names, the journal notes them, then
-        they get their names (`store/output_files.py`). What the journal may have noted keeps its
-        hidden name until the end of the job is written.
+        they get their names (`store/output_files.py`).
         """
         is_noted = engine.durability.is_written(record)
         job, disk, seconds = self.job, engine.disk, engine.deadlines.step
@@ -289,15 +280,17 @@ class JobArrays:
 
         None: there are none. Raises TryAgain without descriptors for them.
         """
-        copies = []
         moved = self._saves if to_files else self._loads
-        for spec in self.job.specs if moved else ():
-            if spec.name in moved:
-                memory = self._mapped(self._layout(spec, moved[spec.name]))
-                copies.append((spec, memory, self._elsewhere(spec, to_files)))
+        copies = [
+            (
+                spec,
+                self._mapped(self._layout(spec, moved[spec.name])),
+                self._elsewhere(spec, to_files),
+            )
+            for spec in self.job.specs
+            if spec.name in moved
+        ]
         return ArrayCopies(copies, to_files=to_files) if copies else None
-
-    # ---- of an iterative job
 
     def retain(self) -> Callable[[], None]:
         """Keep all segments from being reused; returns a function that ends that."""
@@ -359,34 +352,27 @@ def _open_file(spec: ArraySpec, fd: int, stored: device_messages.StoredArray) ->
 
 @dataclass
 class ArrayCopies:
-    """Copies of one job; `cancel` ends them soon. Each array's blocks are converted if need be."""
+    """Copies of one job, each array's blocks converted if need be. `cancelled` ends them soon."""
 
     # Arrays in memory, as kernels expect them, and somewhere else
     copies: Sequence[tuple[ArraySpec, np.ndarray, HostArray]]
     to_files: bool
-    _cancelled: threading.Event = field(default_factory=threading.Event)
+    cancelled: threading.Event = field(default_factory=threading.Event)
 
     @property
     def seconds(self) -> float:
         return sum(memory.nbytes for _, memory, _ in self.copies) / MIN_RATE
 
-    def cancel(self) -> None:
-        """End with Cancelled. From any thread."""
-        self._cancelled.set()
-
     def run(self, step: Step) -> None:
-        """Copy everything. Raises Cancelled after `cancel`."""
+        """Copy everything. Raises Cancelled."""
         for spec, memory, other in self.copies:
             step.enter(f"{'writing output' if self.to_files else 'reading input'} {spec.name}")
-            self._copy(spec, memory, other)
-
-    def _copy(self, spec: ArraySpec, memory: np.ndarray, other: HostArray) -> None:
-        rows = 1 if spec.is_whole else memory.shape[0]  # resident arrays are copied in one
-        block_rows = max(1, BLOCK_BYTES // max(1, memory.nbytes // max(1, rows)))
-        move = other.write if self.to_files else other.read
-        for first in range(0, rows, block_rows):
-            if self._cancelled.is_set():
-                raise errors.Cancelled("cancelled")
-            count = min(block_rows, rows - first)
-            with np.errstate(over="ignore"):  # kernels report infinite inputs
-                move(first, count, memory if spec.is_whole else memory[first : first + count])
+            rows = 1 if spec.is_whole else memory.shape[0]  # resident arrays are copied in one
+            block_rows = max(1, BLOCK_BYTES // max(1, memory.nbytes // max(1, rows)))
+            move = other.write if self.to_files else other.read
+            for first in range(0, rows, block_rows):
+                if self.cancelled.is_set():
+                    raise errors.Cancelled("cancelled")
+                count = min(block_rows, rows - first)
+                with np.errstate(over="ignore"):  # kernels report infinite inputs
+                    move(first, count, memory if spec.is_whole else memory[first : first + count])

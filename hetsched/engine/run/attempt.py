@@ -136,7 +136,7 @@ class Attempt:
         self.is_stopping = False
         self._fleet = runner.engine.fleet
         self._deadlines = runner.engine.deadlines
-        self._inbox: deque[Event] = deque()
+        self.inbox: deque[Event] = deque()
         self._wake = asyncio.Event()
         self._waits: Waits = lambda now: {}
         self._timer: Timer | None = None
@@ -209,10 +209,21 @@ class Attempt:
             await self._prepare_all(devices)  # they are copied to a device when it is prepared
 
     async def verify(self) -> None:
-        """Check the result. Raises JobFailed."""
-        answers = await self._ask(
-            self._check_messages(), device_messages.Checked, "verifying", "verification"
-        )
+        """Check the result: all units, and the edges of shares by the reference.
+
+        Raises JobFailed.
+        """
+        load, seed = self.runner.job.load, self.runner.verification_seed
+        edges = self.computation.edges() if self.computation else []
+        sampled = random.Random(seed).sample(range(load), min(RANDOM_SAMPLES, load))
+        samples = sorted({*edges, *sampled})
+        # At least the device of the last chunk is prepared
+        devices = _helpers([self.infos[d] for d in self.assignments if d in self.prepared])
+        messages = []
+        for device, first, count in _ranges(load, devices):
+            own = tuple(unit for unit in samples if first <= unit < first + count)
+            messages.append((device, device_messages.Check(self.id, first, count, own, seed)))
+        answers = await self._ask(messages, device_messages.Checked, "verifying", "verification")
         self.verified = False
         for checked in answers:
             for value, name in ((checked.worst, "residual"), (checked.sample_error, "difference")):
@@ -228,8 +239,8 @@ class Attempt:
     def _fill_messages(self) -> list[tuple[str, device_messages.Fill]]:
         """Return what devices are to fill, unless an earlier attempt has: inputs, and the outputs.
 
-        Outputs to be verified are poisoned because segments are reused: units that a device failed
-        to compute could still hold the correct results of an earlier job.
+        Outputs to be verified are poisoned: units that a device failed to compute could still hold
+        the correct results of an earlier job.
         """
         job, spec = self.runner.job, self.runner.spec
         if self.runner.inputs_filled or not (spec.verify or job.generate):
@@ -244,20 +255,6 @@ class Attempt:
             for array, seed, poison in fills
             for device, first, count in _ranges(1 if array.is_whole else job.load, devices)
         ]
-
-    def _check_messages(self) -> list[tuple[str, device_messages.Check]]:
-        """Return what devices are to check: all units, and edges of shares by the reference."""
-        load, seed = self.runner.job.load, self.runner.verification_seed
-        edges = self.computation.edges() if self.computation else []
-        sampled = random.Random(seed).sample(range(load), min(RANDOM_SAMPLES, load))
-        samples = sorted({*edges, *sampled})
-        # At least the device of the last chunk is prepared
-        devices = _helpers([self.infos[d] for d in self.assignments if d in self.prepared])
-        messages = []
-        for device, first, count in _ranges(load, devices):
-            own = tuple(unit for unit in samples if first <= unit < first + count)
-            messages.append((device, device_messages.Check(self.id, first, count, own, seed)))
-        return messages
 
     async def _prepare_all(self, devices: Iterable[str]) -> None:
         for device in devices:
@@ -305,10 +302,7 @@ class Attempt:
     async def _answers(
         self, devices: Iterable[str], answer: type[T], step: str, text: str
     ) -> list[T]:
-        """Wait for an answer per entry of `devices`; a loss of one is a reason to start over.
-
-        `text`: what the devices do.
-        """
+        """Wait for an answer per entry of `devices`, which do what `text` says."""
         pending = list(devices)
         since = dict.fromkeys(pending, time.monotonic())  # The last sign of progress
         self.begin_step(
@@ -337,19 +331,8 @@ class Attempt:
         """Add an event. On the loop's thread; never calls back."""
         if isinstance(event, Lost) and event.device not in self.assignments:
             return
-        self._inbox.append(event)
+        self.inbox.append(event)
         self._wake.set()
-
-    def drop_events(self) -> None:
-        """Drop what has come, but for losses: the job is cancelled, perhaps by its own callback.
-
-        Its task would notice that only when it has to wait.
-        """
-        self._inbox = deque(event for event in self._inbox if isinstance(event, Lost))
-
-    @property
-    def has_events(self) -> bool:
-        return bool(self._inbox)
 
     def begin_step(self, step: str, waits: Waits, seconds: float) -> None:
         """Begin a step; `seconds`: the shortest of its waits."""
@@ -359,8 +342,7 @@ class Attempt:
     async def event(self) -> Event:
         """Return the next event; meanwhile, kill devices that are overdue.
 
-        Raises StartOver, or the job's error, if a device reports an error that ends the attempt,
-        or none is left.
+        Raises StartOver, or the job's error, if a device's error or loss ends the attempt.
         """
         event = await self._next_event()
         match event:
@@ -378,12 +360,12 @@ class Attempt:
         return event
 
     async def _next_event(self) -> Event:
-        while not self._inbox:
+        while not self.inbox:
             self._wake.clear()
             if self._is_due:
                 self._check_deadlines()
             await self._wake.wait()
-        return self._inbox.popleft()
+        return self.inbox.popleft()
 
     # ---- deadlines: one timer, which progress doesn't set again, as that would cost each chunk
 
@@ -399,8 +381,7 @@ class Attempt:
     def _check_deadlines(self) -> None:
         """Kill the devices that are overdue or silent, and set the timer for the others.
 
-        A thread can't be killed, and the caller's functions take their time: a job in threads is
-        only given up once it is stopping.
+        A thread can't be killed: a job in threads is only given up once it is stopping.
         """
         self._is_due = False
         now, patience = time.monotonic(), self._deadlines.chunk
@@ -420,11 +401,7 @@ class Attempt:
     # ---- the end of an attempt that hasn't ended well
 
     async def _stop(self, *, is_cancelled: bool) -> None:
-        """Wait until no device writes to the job's arrays.
-
-        After a cancellation for `fence`, even if a chunk needs longer; else as long as it may
-        take.
-        """
+        """Wait until no device writes to the job's arrays; after a cancellation not for long."""
         self.is_stopping = True
         now = time.monotonic()
         seconds = self._deadlines.device_stop
@@ -435,7 +412,12 @@ class Attempt:
         self._fence_seconds = seconds
         for device in self._fences:
             self._fleet.send(device, device_messages.Release(self.id, answer=True))
-        self.begin_step(self.step, self._fence_waits, seconds)
+
+        def fence_waits(now: float) -> Mapping[str, DeviceWait]:
+            limit, key = self._fence_seconds, "a twelfth of deadlines.stop"
+            return {d: DeviceWait(t, limit, "stopping", key) for d, t in self._fences.items()}
+
+        self.begin_step(self.step, fence_waits, seconds)
         while self._fences:
             match await self._next_event():
                 case Message(device, device_messages.Released()):
@@ -443,13 +425,6 @@ class Attempt:
                 case Lost(device):
                     self._remove(device)
                     self._fences.pop(device, None)
-
-    def _fence_waits(self, now: float) -> Mapping[str, DeviceWait]:
-        key = "a twelfth of deadlines.stop"
-        return {
-            device: DeviceWait(since, self._fence_seconds, "stopping", key)
-            for device, since in self._fences.items()
-        }
 
     def hurry(self) -> None:
         """Wait no longer for fences than after a cancellation, which has come now."""
@@ -466,7 +441,8 @@ class Attempt:
 
     def _on_loss(self, event: Lost) -> None:
         iterations, failures, device = self.runner.iterations, self.runner.failures, event.device
-        variant = self._running_variant(device)
+        sent = self.computation.dispatcher.oldest_sent() if self.computation else ()
+        kernels = [chunk.kernel for name, chunk, _ in sent if name == device]
         was_working = device in self._waits(time.monotonic())
         self._remove(device)
         what, finished = "its unfinished chunks ran again", len(self.times.get(device, ()))
@@ -476,21 +452,14 @@ class Attempt:
         if event.counts and was_working:
             failures.note_successes(self.chunk_counts(), device)
             failures.record_death(device, finished, event.reason)
-            others = {*self.assignments[device].variants} - self.failed_variants - {variant}
-            if variant and others:  # of a race
-                self._leave_race(device, variant, f"its process died, {event.reason}")
+            variants = self.assignments[device].variants
+            if kernels and {*variants} - self.failed_variants - {variants[kernels[0]]}:  # a race
+                died = f"its process died, {event.reason}"
+                self._leave_race(device, variants[kernels[0]], died)
         failures.overdue.discard(device)
         may_return = failures.remaining(self.assignments)
         if not self.live and not (may_return and self._fleet.any_remaining(may_return)):
             raise StartOver(event.reason)
-
-    def _running_variant(self, device: str) -> str:
-        """Return the variant with which `device` computes a chunk; "" if it doesn't."""
-        if self.computation is not None:
-            for name, chunk, _ in self.computation.dispatcher.oldest_sent():
-                if name == device:
-                    return self.assignments[device].variants[chunk.kernel]
-        return ""
 
     def _leave_race(self, device: str, variant: str, reason: str) -> None:
         """Exclude a variant that doesn't work; another one computes its chunks."""
@@ -537,8 +506,7 @@ class Attempt:
     def _may_run_elsewhere(self, device: str) -> bool:
         """Return whether the kernel of another kind of device may succeed.
 
-        A GPU, with a link or on the host's memory, has other variants than the cores. A kernel
-        that fails on a core would fail on all of them.
+        A GPU has other variants than the cores; what fails on a core would fail on all of them.
         """
         job, own = self.runner.job, self.infos[device]
         others = [d for d in self.runner.failures.remaining(job.devices) if d != device]

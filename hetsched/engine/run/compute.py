@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hetsched.device import TAIL_CHUNK_ID, ChunkTimes
@@ -88,7 +88,8 @@ class Computation:
                     self._send()
             if not self.dispatcher.is_finished:
                 self._runner.report_progress(attempt)
-        await self._parts.close()
+        if self._parts.marking is not None:  # afterwards the files get their names
+            await asyncio.shield(self._parts.marking)
 
     def edges(self) -> list[int]:
         """Return the first and the last unit of each range, to compare with the reference."""
@@ -103,21 +104,12 @@ class Computation:
     def _on_chunks(self, device: str, done: device_messages.ChunksDone) -> None:
         """Record a device's report; what it took from the tail counts only if the tail does."""
         now = time.monotonic()
-        counted: list[device_messages.DoneChunk] = []
+        ranges, records = self._ranges[device], self._attempt.times[device]
         for chunk in done.chunks:
             if chunk.chunk != TAIL_CHUNK_ID:
                 self.dispatcher.finish_chunk(device, chunk.chunk, now)
             elif not self.dispatcher.finish_tail_chunk(device, chunk.first, chunk.count, now):
                 continue  # its units run again
-            counted.append(chunk)
-        self._record(device, counted)
-        if done.has_left:
-            self.dispatcher.leave_tail(device)
-        self._send()
-
-    def _record(self, device: str, chunks: Iterable[device_messages.DoneChunk]) -> None:
-        ranges, records = self._ranges[device], self._attempt.times[device]
-        for chunk in chunks:
             end = chunk.first + chunk.count
             if ranges and ranges[-1][1] == chunk.first:
                 ranges[-1] = (ranges[-1][0], end)
@@ -127,8 +119,9 @@ class Computation:
                     del ranges[MAX_RANGES // 2]
             add_record(records, chunk.count, chunk.times)
             self._parts.add(chunk.first, end)
-
-    # ---- deadlines
+        if done.has_left:
+            self.dispatcher.leave_tail(device)
+        self._send()
 
     def _waits(self, now: float) -> Mapping[str, DeviceWait]:
         waits = self._attempt.joining_waits()
@@ -161,8 +154,8 @@ class Computation:
 def add_record(records: list[Record], units: int, times: ChunkTimes) -> None:
     """Append a chunk; merge pairs of neighbours if there are too many records.
 
-    So an hour of short chunks takes no more memory than a few minutes. Units, first start and last
-    end stay exact. Merged records are longer than any chunk (`DeviceRun.is_merged`).
+    Units, first start and last end stay exact. Merged records are longer than any chunk
+    (`DeviceRun.is_merged`).
     """
     records.append((units, times))
     if len(records) > MAX_RECORDS:
@@ -205,27 +198,22 @@ class FinishedParts:
         self._ranges = job.finished
         self._new: list[tuple[int, int]] = []
         self._due = time.monotonic() + MARK_SECONDS
-        self._marking: asyncio.Future[None] | None = None
+        self.marking: asyncio.Task[None] | None = None
 
     def add(self, first: int, end: int) -> None:
         """Note a chunk whose data have been written to the files."""
         if not self._is_kept:
             return
         self._new.append((first, end))
-        is_due = time.monotonic() >= self._due and self._marking is None
+        is_due = time.monotonic() >= self._due and self.marking is None
         if is_due or len(self._new) >= MAX_PENDING:
             self._ranges = output_files.merged([*self._ranges, *self._new])
             self._new.clear()
         if is_due:
             self._mark()
 
-    async def close(self) -> None:
-        """Wait for a mark in progress: afterwards the files get their names."""
-        if self._marking is not None:
-            await self._marking
-
     def _mark(self) -> None:
-        files, ranges = [], self._ranges
+        files, ranges, identity = [], self._ranges, self._job.parts_identity
         self._due = time.monotonic() + MARK_SECONDS
         try:
             # Descriptors of its own: the job's may be closed before the thread has ended.
@@ -237,19 +225,16 @@ class FinishedParts:
         except OSError as error:
             log.warning("finished parts can't be marked: %s", error)
             return
-
         text = f"writing {', '.join(hidden for hidden, *_ in files)} to disk"
-        identity = self._job.parts_identity
-        mark = entering(text, lambda: output_files.mark_finished(files, identity, ranges))
-        deadline = self._engine.deadlines.step
-        self._marking = self._engine.loop.create_future()
-        self._engine.disk.submit(mark, self._on_marked, release=close, deadline=deadline)
+        work = entering(text, lambda: output_files.mark_finished(files, identity, ranges))
 
-    def _on_marked(self, value: None, error: BaseException | None) -> None:
-        if error is not None:  # the job goes on; the disk is reported when it publishes
-            log.warning("finished parts can't be marked: %s", error)
-        assert self._marking is not None
-        self._due = time.monotonic() + MARK_SECONDS
-        marking, self._marking = self._marking, None
-        if not marking.done():
-            marking.set_result(None)
+        async def mark() -> None:
+            try:
+                seconds = self._engine.deadlines.step
+                await self._engine.disk.call(work, release=close, deadline=seconds)
+            except Exception as error:  # the job goes on; the disk is reported when it publishes
+                log.warning("finished parts can't be marked: %s", error)
+            self._due = time.monotonic() + MARK_SECONDS
+            self.marking = None
+
+        self.marking = self._engine.loop.create_task(mark())

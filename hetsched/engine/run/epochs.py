@@ -11,72 +11,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from msgspec.structs import replace
+
 from hetsched.explain.recorder import IterationRecorder, finite
 from hetsched.explain.records import MoveKind, RowMove
 from hetsched.job import IterationSeconds
 from hetsched.partition import iterations
+from hetsched.partition.iterations import TimedIteration
 from hetsched.transport import device_messages
 
 MAX_RATES = 64
 """Reports over which the rate is measured."""
-
-# ---- what devices report
-
-
-@dataclass(frozen=True)
-class CompleteIteration:
-    """An iteration that all devices of its epoch have reported, or several with the same rows."""
-
-    iteration: int  # The last one
-    rows: Mapping[str, int]  # Device -> its rows; `times`: mean seconds of its phases
-    times: Mapping[str, IterationSeconds]
-    residual: float  # After the last one; NaN: the workload has no such number
-    count: int = 1
-
-    @property
-    def seconds(self) -> float:
-        """Of one iteration from its start to its end: the longest time of a device."""
-        return max((times.total for times in self.times.values()), default=0.0)
-
-
-class IterationLog:
-    """The iterations of one epoch, from the reports of its devices.
-
-    All have records of the same iterations, but for the last one before the loss of a device.
-    """
-
-    def __init__(self, devices: Sequence[str], *, derives_waits: bool = False) -> None:
-        self._records: dict[str, deque[device_messages.IterationRecord]] = {
-            device: deque() for device in devices
-        }
-        self._derives_waits = derives_waits
-
-    def add(self, device: str, done: device_messages.IterationsDone) -> list[CompleteIteration]:
-        """Add a report; return the iterations that are complete now, in order."""
-        self._records[device].extend(done.records)
-        queues, complete = self._records.values(), []
-        while all(queues) and len({records[0].last for records in queues}) == 1:
-            complete.append(self._take())
-        return complete
-
-    def _take(self) -> CompleteIteration:
-        """Remove the first record of each device and return them as one."""
-        taken = {device: records.popleft() for device, records in self._records.items()}
-        times = {d: record.seconds.times(1 / record.count) for d, record in taken.items()}
-        if self._derives_waits:
-            times = _with_waits(times)
-        rows = {device: record.rows for device, record in taken.items()}
-        first = next(iter(taken.values()))
-        return CompleteIteration(first.last, rows, times, first.residual, first.count)
-
-
-def _with_waits(times: Mapping[str, IterationSeconds]) -> dict[str, IterationSeconds]:
-    """Return modelled times with the wait of each device for the slowest one."""
-    longest = max(each.busy for each in times.values())
-    return {
-        device: IterationSeconds(t.compute, t.transfer, longest - t.busy, t.converge)
-        for device, t in times.items()
-    }
 
 
 def bounds_of(rows: Sequence[int]) -> tuple[int, ...]:
@@ -100,16 +45,18 @@ class IterationState:
     residual: float = math.nan  # After the last iteration reported; NaN: unknown
     # From the first iteration to the end; modelled, if devices have a virtual clock
     seconds: float = 0.0
-    reported: int = 0  # The last iteration that all devices have reported
     begun_at: float | None = None  # When the first attempt began to iterate, seconds
     # The order for the first device of the present epoch; None: it has been settled
     epoch: device_messages.Iterate | None = None
     proposed: tuple[int, ...] | None = None  # Bounds that haven't been adopted
     sums: dict[str, IterationSeconds] = field(default_factory=dict)  # Of all iterations, by device
-    last: CompleteIteration | None = None
+    reported: int = 0  # The last iteration that all devices have reported
+    last: TimedIteration | None = None
     continued_after: int = 0  # The iteration of the checkpoint that it was given
     restores: bool = False  # The next epoch begins with what devices saved of iteration `finished`
     history: IterationRecorder = field(init=False)
+    # Reports of each device of the epoch that others haven't made yet
+    _records: dict[str, deque[device_messages.IterationRecord]] = field(default_factory=dict)
     _residuals: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=16))
     # (time, iteration) of the last reports
     _marks: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=MAX_RATES))
@@ -145,6 +92,7 @@ class IterationState:
         results never depends on a split that the engine doesn't know yet.
         """
         rows = self._shares(usable)
+        self._records = {device: deque() for device in rows}
         first, last = self.finished + 1, self.max_iterations
         if self.ended is not None:  # only the finish stages are left
             first, last = self.ended + 1, self.ended
@@ -167,11 +115,6 @@ class IterationState:
     def devices_of(self, epoch: device_messages.Iterate) -> tuple[str, ...]:
         """Return the devices of an epoch, in the order of their rows."""
         return tuple([self.devices[slot] for slot in epoch.slots])
-
-    def complete(self, now: float) -> None:
-        self.is_complete = True
-        if not self.seconds and self.begun_at is not None:
-            self.seconds = now - self.begun_at
 
     def settle(self, finished: int, ended: int | None, *, is_paused: bool = False) -> None:
         """Record how far the devices of the present epoch got; they have stopped.
@@ -235,26 +178,59 @@ class IterationState:
 
     # ---- reports
 
-    def add(self, complete: CompleteIteration, now: float) -> iterations.TimedIteration:
-        """Record an iteration; return it for the balance."""
-        if self.last is not None and self.last.rows != complete.rows:
-            self.moves += 1
-        self.last = complete
-        self.reported = complete.iteration
-        self.residual = complete.residual
-        self._residuals.append((complete.iteration, complete.residual))
-        for device, times in complete.times.items():
+    def report(
+        self, device: str, done: device_messages.IterationsDone, now: float
+    ) -> list[TimedIteration]:
+        """Add a device's report; return the iterations that are complete now, in order.
+
+        All have records of the same iterations, but for the last one before the loss of a device.
+        """
+        self._records[device].extend(done.records)
+        queues, complete = self._records.values(), []
+        while all(queues) and len({records[0].last for records in queues}) == 1:
+            complete.append(self._complete(now))
+        return complete
+
+    def _complete(self, now: float) -> TimedIteration:
+        """Record the first iteration that all devices have reported, and return it."""
+        taken = {device: records.popleft() for device, records in self._records.items()}
+        times = {d: record.seconds.times(1 / record.count) for d, record in taken.items()}
+        first, is_paced = next(iter(taken.values())), self.epoch is not None and self.epoch.paced
+        if is_paced:  # modelled times are without the wait for the slowest device
+            longest = max(each.busy for each in times.values())
+            times = {d: replace(each, wait=longest - each.busy) for d, each in times.items()}
+        for device, mean in times.items():
             sums = self.sums.get(device, IterationSeconds())
-            self.sums[device] = sums.plus(times.times(complete.count))
+            self.sums[device] = sums.plus(mean.times(first.count))
+        iteration = TimedIteration(
+            first.last,
+            tuple([taken[device].rows if device in taken else 0 for device in self.devices]),
+            tuple([times.get(device) for device in self.devices]),
+            first.count,
+        )
+        if self.last is not None and self.last.rows != iteration.rows:
+            self.moves += 1
+        self.last, self.reported, self.residual = iteration, first.last, first.residual
+        self._residuals.append((first.last, first.residual))
         if self._marks and self._marks[-1][0] == now:
             self._marks.pop()
-        self._marks.append((now, complete.iteration))
-        if self.epoch is not None and self.epoch.paced:
-            self.seconds += complete.count * complete.seconds
-        rows = tuple([complete.rows.get(device, 0) for device in self.devices])
-        phases = tuple([complete.times.get(device) for device in self.devices])
-        self.history.add(complete.iteration, rows, phases, complete.residual, complete.count)
-        return iterations.TimedIteration(complete.iteration, rows, phases, complete.count)
+        self._marks.append((now, first.last))
+        if is_paced:
+            self.seconds += first.count * self.last_seconds
+        self.history.add(first.last, iteration.rows, iteration.times, first.residual, first.count)
+        return iteration
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """Device -> its rows in the last iteration; only devices with some."""
+        rows = self.last.rows if self.last is not None else ()
+        return {device: count for device, count in zip(self.devices, rows, strict=False) if count}
+
+    @property
+    def last_seconds(self) -> float:
+        """Of the last iteration from its start to its end: the longest time of a device."""
+        times = self.last.times if self.last is not None else ()
+        return max((each.total for each in times if each is not None), default=0.0)
 
     @property
     def per_second(self) -> float | None:
@@ -276,10 +252,9 @@ class IterationState:
         rows, move = tuple(shares.get(device, 0) for device in self.devices), self._move
         announced = RowMove(rows=rows, reason=reason, kind=kind)
         if not reason and move is not None:
-            announced = RowMove(
-                rows=rows,
+            announced = replace(
+                announced,
                 reason=move.reason,
-                kind=kind,
                 expected_before=finite(move.seconds_before),
                 expected_after=finite(move.seconds_after),
                 expected_cost=finite(move.cost),
@@ -292,8 +267,6 @@ class IterationState:
         for slot, rows, seconds, compute in measured:
             yield self.devices[slot], rows, seconds, compute
 
-    def tell_balance(
-        self, reported: Sequence[iterations.TimedIteration], remaining: int | None
-    ) -> None:
+    def tell_balance(self, reported: Sequence[TimedIteration], remaining: int | None) -> None:
         if self.balance is not None:
             self._move = self.balance.tell(reported, remaining) or self._move

@@ -25,7 +25,7 @@ from hetsched.engine.run.attempt import (
     StopRequested,
     Switched,
 )
-from hetsched.engine.run.epochs import CompleteIteration, IterationLog, bounds_of
+from hetsched.engine.run.epochs import bounds_of
 from hetsched.errors import Cancelled
 from hetsched.partition.iterations import TimedIteration
 from hetsched.transport import device_messages
@@ -51,7 +51,6 @@ class Iterations:
         self._replan_reason = ""
         self._computing: set[str] = set()  # Devices of the epoch that haven't stopped
         self._stops: set[str] = set()  # Why others have (`StopReason`)
-        self._log = IterationLog(())
         # How often each device has arrived at the end of a stage, and when one last did
         self._arrivals: list[int] = []
         self._since = time.monotonic()
@@ -85,7 +84,7 @@ class Iterations:
         """Return the devices of the next epoch, once there are some, and none is prepared."""
         attempt, runner = self._attempt, self._runner
         while True:
-            while attempt.has_events:
+            while attempt.inbox:
                 self._on_event(await attempt.event())
             if runner.stop_error is not None:
                 await self._stop(runner.stop_error)
@@ -108,7 +107,12 @@ class Iterations:
             case Message(message=device_messages.Prepared()) if not self._attempt.joining:
                 self._pause()  # a device is back
             case Joined(device):
-                self._on_joined(device)
+                runner = self._runner
+                if device in self._attempt.infos:
+                    self._attempt.prepare_again(device)
+                elif device in runner.failures.remaining(runner.job.devices):  # it is new
+                    self._replan_reason = self._replan_reason or f"{device} is available now"
+                    self._pause()
             case Switched():
                 self._pause()
             case StopRequested(error):
@@ -124,15 +128,6 @@ class Iterations:
     def _pause(self) -> None:
         if self._state.epoch is not None:
             self._control.pause()
-
-    def _on_joined(self, device: str) -> None:
-        """Prepare a device whose process has started again; plan again with one that is new."""
-        attempt, runner = self._attempt, self._runner
-        if device in attempt.infos:
-            attempt.prepare_again(device)
-        elif device in runner.failures.remaining(runner.job.devices):
-            self._replan_reason = self._replan_reason or f"{device} is available now"
-            self._pause()
 
     async def _stop(self, error: BaseException) -> None:
         await self._saves.save_last()
@@ -155,7 +150,9 @@ class Iterations:
             match event:
                 case Message(device, device_messages.IterationsDone() as done):
                     self._since = now
-                    self._on_done(epoch, self._log.add(device, done), now)
+                    if complete := self._state.report(device, done, now):
+                        self._balance(complete, epoch)
+                        self._runner.report_progress(self._attempt)
                 case Message(device, device_messages.IterationsStopped() as stopped):
                     self._since = now
                     if stopped.epoch == epoch.epoch:
@@ -171,7 +168,6 @@ class Iterations:
         is_paced = any(attempt.infos[device].clock == "virtual" for device in devices)
         epoch = state.next_epoch(attempt.id, devices, is_paced=is_paced)
         devices = state.devices_of(epoch)
-        self._log = IterationLog(devices, derives_waits=is_paced)
         self._computing, self._stops = set(devices), set()
         self._arrivals, self._since = [], time.monotonic()
         keeps_save = self._saves.is_writing
@@ -184,39 +180,24 @@ class Iterations:
             self._control.pause()
         return epoch
 
-    def _on_done(
-        self, epoch: device_messages.Iterate, complete: Sequence[CompleteIteration], now: float
-    ) -> None:
-        """Record iterations; share the rows out anew if that pays."""
-        if not complete:
-            return
-        self._balance([self._state.add(each, now) for each in complete], complete[-1].rows, epoch)
-        if epoch.paced:
-            self._control.allow(complete[-1].iteration + 1)
-        self._runner.report_progress(self._attempt)
-
-    def _balance(
-        self,
-        reported: Sequence[TimedIteration],
-        rows: Mapping[str, int],
-        epoch: device_messages.Iterate,
-    ) -> None:
-        """Pass iterations to the balance, and its new split to the devices; they have `rows`."""
-        state, job = self._state, self._runner.job.iterative
+    def _balance(self, reported: Sequence[TimedIteration], epoch: device_messages.Iterate) -> None:
+        """Share the rows out anew if that pays, by these iterations."""
+        state, job, last = self._state, self._runner.job.iterative, reported[-1].iteration
         assert job is not None
+        rows = state.rows
         if state.proposed == bounds_of(tuple(rows.values())):
             state.proposed = None
-        remaining = None if job.must_converge else job.max_iterations - reported[-1].iteration
-        state.tell_balance(reported, remaining)
-        if state.is_warming_up or state.proposed is not None:
-            return
-        wanted = state.wanted_shares()
-        if tuple(wanted) != state.devices_of(epoch):  # others get some in the next epoch
-            self._control.pause()
-        elif wanted != rows:
-            state.announce(wanted)
-            state.proposed = bounds_of(tuple(wanted.values()))
-            self._control.propose(state.proposed)
+        state.tell_balance(reported, None if job.must_converge else job.max_iterations - last)
+        if not state.is_warming_up and state.proposed is None:
+            wanted = state.wanted_shares()
+            if tuple(wanted) != state.devices_of(epoch):  # others get some in the next epoch
+                self._control.pause()
+            elif wanted != rows:
+                state.announce(wanted)
+                state.proposed = bounds_of(tuple(wanted.values()))
+                self._control.propose(state.proposed)
+        if epoch.paced:
+            self._control.allow(last + 1)
 
     def _end_epoch(self, epoch: device_messages.Iterate, now: float) -> None:
         """Record how far the epoch got; the method may have ended with it."""
@@ -226,7 +207,9 @@ class Iterations:
             return
         state.has_converged |= "converged" in stops
         if stops and ENDS.issuperset(stops):
-            state.complete(now)
+            state.is_complete = True
+            if not state.seconds and state.begun_at is not None:
+                state.seconds = now - state.begun_at
             if state.has_converged or (job is not None and job.must_converge):
                 state.history.end(state.has_converged)
         elif "aborted" in stops:
@@ -266,14 +249,14 @@ class Iterations:
         return waits
 
     def _iteration_wait(self) -> DeviceWait:
-        deadlines, last = self._deadlines, self._state.last
-        wait = DeviceWait(self._since, deadlines.step, "an iteration", "deadlines.step")
-        if last is not None:
+        deadlines, last_seconds = self._deadlines, self._state.last_seconds
+        seconds, key = float(deadlines.step), "deadlines.step"
+        if self._state.last is not None:
             seconds, key = max(
                 (deadlines.chunk, "deadlines.chunk"),
-                (deadlines.chunk_factor * last.seconds, "deadlines.chunk_factor"),
+                (deadlines.chunk_factor * last_seconds, "deadlines.chunk_factor"),
             )
-            wait = DeviceWait(self._since, seconds, "an iteration", key)
+        wait = DeviceWait(self._since, seconds, "an iteration", key)
         if self._runner.stop_error is not None:
             text = "the job stops, and its last iteration"
             begun, seconds = self._runner.stop_begun_at, deadlines.last_iteration

@@ -79,11 +79,10 @@ def progress(runner: JobRunner, attempt: Attempt, text: str) -> Running:
         devices = computation.dispatcher.progress() if computation is not None else ()
         predicted = attempt.plan.predicted_seconds
         return Running(runner.number, attempt.step, devices, predicted, text)
-    rows = iterations.last.rows if iterations.last is not None else {}
     return Running(
         runner.number,
         attempt.step,
-        tuple(DeviceProgress(device, count, count) for device, count in rows.items()),
+        tuple(DeviceProgress(device, count, count) for device, count in iterations.rows.items()),
         text=text,
         iteration=max(0, iterations.reported),
         max_iterations=iterations.max_iterations,
@@ -95,10 +94,7 @@ def progress(runner: JobRunner, attempt: Attempt, text: str) -> Running:
 def job_report(
     runner: JobRunner, runs: Mapping[str, DeviceRun], *, error: ErrorRecord | None = None
 ) -> JobReport:
-    """Return the report of a job; without an `error` it is done.
-
-    `runs`: device -> its part of the run.
-    """
+    """Return the report of a job; without an `error` it is done."""
     is_done = error is None
     job, attempt, iterations = runner.job, runner.latest, runner.iterations
     plan = attempt.plan if attempt is not None else JobPlan((), None, ())
@@ -155,8 +151,7 @@ def device_report(name: str, run: DeviceRun) -> DeviceReport:
 
 
 def _iterating_devices(iterations: IterationState, attempt: Attempt) -> tuple[DeviceReport, ...]:
-    rows = iterations.last.rows if iterations.last is not None else {}
-    infos, assignments = attempt.infos, attempt.assignments
+    rows, infos, assignments = iterations.rows, attempt.infos, attempt.assignments
     return tuple(
         DeviceReport(
             device=device,
@@ -174,11 +169,10 @@ def _iterating_devices(iterations: IterationState, attempt: Attempt) -> tuple[De
 
 def _spread(iterations: IterationState) -> float:
     """Return (max - min) / min of the devices' times in the last iteration, without waits."""
-    if iterations.last is None:
-        return 0.0
-    times = [each.busy for each in iterations.last.times.values()]
-    shortest = min(times)
-    return (max(times) - shortest) / shortest if shortest > 0 else 0.0
+    times = iterations.last.times if iterations.last is not None else ()
+    busy = [each.busy for each in times if each is not None]
+    shortest = min(busy, default=0.0)
+    return (max(busy) - shortest) / shortest if shortest > 0 else 0.0
 
 
 def _known(residual: float) -> float | None:

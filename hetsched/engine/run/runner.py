@@ -8,7 +8,8 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hetsched import errors
@@ -20,6 +21,7 @@ from hetsched.engine.run.arrays import JobArrays
 from hetsched.engine.run.attempt import (
     Attempt,
     Event,
+    Lost,
     Message,
     StartOver,
     StopRequested,
@@ -44,6 +46,7 @@ log = logging.getLogger(__name__)
 
 PROGRESS_SECONDS = 0.1
 """Minimum interval between two progress states of a job."""
+FILLING_OR_COMPUTING = ("generating", "computing")
 
 
 class JobRunner:
@@ -116,8 +119,8 @@ class JobRunner:
         if attempt is not None and is_stopping:
             attempt.hurry()
             return
-        if attempt is not None:
-            attempt.drop_events()
+        if attempt is not None:  # its task would notice the end only when it has to wait
+            attempt.inbox = deque(event for event in attempt.inbox if isinstance(event, Lost))
         if self._has_begun:  # a task that hasn't would end without a word
             self._task.cancel()
 
@@ -149,12 +152,10 @@ class JobRunner:
         slowest core), devices with a virtual clock or in threads; nor while kernels are made,
         which takes up to a minute.
         """
-        attempt = self._attempt
-        if attempt is None or attempt.is_stopping or self.iterations is not None:
+        attempt, job = self._attempt, self.job
+        if attempt is None or attempt.is_stopping or attempt.step not in FILLING_OR_COMPUTING:
             return None
-        if self.job.in_threads:
-            return None
-        if attempt.step not in ("generating", "computing") or self.job.measure:
+        if self.iterations is not None or job.in_threads or job.measure:
             return None
         infos = [attempt.infos[device] for device in attempt.assignments]
         if any(info.members or info.clock == "virtual" for info in infos):
@@ -190,7 +191,6 @@ class JobRunner:
         return notes
 
     def report_progress(self, attempt: Attempt, text: str = "", *, force: bool = False) -> None:
-        """Report the state, at most every PROGRESS_SECONDS unless forced."""
         now = time.monotonic()
         self._notes.measure_step(text, now)
         if force or now - self._reported_at >= PROGRESS_SECONDS:
@@ -265,7 +265,12 @@ class JobRunner:
         while True:
             infos, starting = await self._usable_devices(wait_for_restarts)
             try:
-                plan = await self._plan(infos)
+                if self._plan_beside is None:
+                    plan = await self._planning.plan(infos)
+                elif self.latest is None:
+                    plan = self._plan_beside
+                else:  # its plan has failed: the job needs all devices to choose from
+                    raise errors.TryAgain("the job will run alone")
             except errors.Unavailable as error:
                 if starting:  # none of the others has a variant
                     wait_for_restarts = True
@@ -347,14 +352,6 @@ class JobRunner:
             infos = enabled
         return infos, fleet.starting(devices).difference(failures.excluded)
 
-    async def _plan(self, infos: Sequence[DeviceInfo]) -> JobPlan:
-        if self._plan_beside is None:
-            return await self._planning.plan(infos)
-        if self.latest is None:
-            return self._plan_beside
-        # Its plan has failed: the job needs all devices to choose from.
-        raise errors.TryAgain("the job will run alone")
-
     # ---- the end
 
     def _convergence_error(self) -> errors.JobFailed | None:
@@ -379,21 +376,19 @@ class JobRunner:
             is_stopped = isinstance(state, Failed) and state.error.code == errors.TryAgain.code
             keeps_parts = is_stopped and self.engine.is_stopping  # the next daemon goes on
             close = functools.partial(self.job.close_files, keeps_parts=keeps_parts)
-            self.files_closed = self.engine.loop.create_future()
-            on_closed = functools.partial(self._on_files_closed, self.files_closed)
+            closed = self.files_closed = self.engine.loop.create_future()
+
+            def on_closed(value: None, error: BaseException | None) -> None:
+                if error is not None:
+                    log.error("job %d: its files can't be closed: %s", self.number, error)
+                closed.set_result(None)
+
             self._try(self.engine.disk.submit, close, on_closed)
         self._task = None
         self._try(self.engine.scheduler.on_run_ended, self, state, learning_task)
         # Cycles that refer to the caller's arrays are broken, so that these are freed now.
         self.latest = self.saves = None
         del self._planning
-
-    def _on_files_closed(
-        self, closed: asyncio.Future[None], value: None, error: BaseException | None
-    ) -> None:
-        if error is not None:
-            log.error("job %d: its files can't be closed: %s", self.number, error)
-        closed.set_result(None)
 
     def _failed(
         self, error: errors.ErrorRecord, results: dict[str, ArenaRef] | None = None

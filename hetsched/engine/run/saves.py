@@ -1,8 +1,8 @@
 """The checkpoints of an iterative job, and the one that it continues from.
 
 Devices save the state in spare arrays when the engine asks for it, between two iterations; a
-thread writes these to a file while iterations go on. Those arrays also are what devices go back to
-when one with its own memory is lost, and nothing else is saved there until the file is complete.
+thread writes these to a file while iterations go on. Devices also go back to these arrays when one
+with its own memory is lost, so nothing else is saved there until the file is complete.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -69,8 +69,6 @@ class Saves:
         self._written: asyncio.Future[None] | None = None
         self._saving_seconds = 0.0
 
-    # ---- continuing
-
     async def restore(self) -> None:
         """Fill the job's arrays from the checkpoint that it continues, once."""
         path, iterations = self._spec.resume, self._iterations
@@ -104,8 +102,6 @@ class Saves:
             return True
         return self._iterations.continued_after > 0 and self._spec.resume == self._spec.checkpoint
 
-    # ---- saving while devices iterate
-
     def begin(self, now: float) -> None:
         """Begin to count the time to the first checkpoint of an attempt."""
         if not self.is_writing:
@@ -134,8 +130,6 @@ class Saves:
             else:
                 self._start_writing(kept, iterations.residual_after(kept), None)
 
-    # ---- saving before the job stops
-
     async def save_last(self) -> None:
         """Write the state after the last iteration, unless it has been; no device computes."""
         if self._written is not None:
@@ -149,8 +143,6 @@ class Saves:
         if self._written is not None:
             await asyncio.shield(self._written)
 
-    # ---- writing
-
     def _start_writing(self, iteration: int, residual: float, slots: Sequence[int] | None) -> None:
         self._saved, self._saved_at = iteration, time.monotonic()
         self._due = math.inf  # not before this one has been written
@@ -161,20 +153,20 @@ class Saves:
             self._arrays.control.release_save()
             self._on_written(iteration, 0, error)
             return
-        self.is_writing = True
+        self.is_writing, release = True, self._arrays.retain()
+
+        def on_thread_end() -> None:  # no thread reads what was saved, not even one that hung
+            release()
+            self.is_writing = False
+            if not self._is_closed:
+                self._arrays.control.release_save()
+
         self._engine.disk.submit(
             entering(f"writing {path}", lambda: files.write(path, iteration, residual, slots)),
             functools.partial(self._on_written, iteration),
-            release=functools.partial(self._on_thread_end, self._arrays.retain()),
+            release=on_thread_end,
             deadline=self._deadline,
         )
-
-    def _on_thread_end(self, release: Callable[[], None]) -> None:
-        """Let devices save again: no thread reads what they have saved, not even one that hung."""
-        release()
-        self.is_writing = False
-        if not self._is_closed:
-            self._arrays.control.release_save()
 
     def _on_written(self, iteration: int, nbytes: int, error: BaseException | None) -> None:
         self._due = max(self._saved_at + self._every, 2 * time.monotonic() - self._saved_at)
@@ -213,7 +205,6 @@ class Saves:
 class StateFiles:
     """The state of one job in memory, to and from files. In threads of the pool.
 
-    `arrays`: name -> array in memory: inputs, outputs, state, partials, and what devices save.
     `seed`: of generated inputs. `owner`: the job, as `CheckpointRecord.job`.
     """
 
