@@ -57,8 +57,9 @@ Earlier = int | str | Job | job.Dependency
 class SharedArrays(Protocol):
     """Source of arrays in shared memory: the daemon's for `Client`, its own for `Local`.
 
-    `claim` makes a segment usable for jobs in place, if it is one of this source. `lend` does so
-    with an array in other memory, while the object returned exists; None: it must be copied.
+    `map` raises InputMissing if the result is no longer kept. `claim` makes a segment usable for
+    jobs in place, if it is one of this source. `lend` does so with an array in other memory, while
+    the object returned exists; None: it must be copied.
     """
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray: ...
@@ -213,10 +214,7 @@ class Client(JobSubmitter, Control):
 
 
 class Submission:
-    """A JobSpec with arrays in shared memory, and what converts the job's end to a result.
-
-    Those outside shared memory are copied into it, once all has been checked.
-    """
+    """A JobSpec with arrays in shared memory, and what converts the job's end to a result."""
 
     def __init__(
         self,
@@ -230,13 +228,11 @@ class Submission:
         if not isinstance(force, bool | np.bool_):
             raise errors.UsageError(f"force: {quoted(force)} should be True or False")
         self._segments = segments
+        # Kept until the job's end is known: the next daemon needs the same data if this one is
+        # killed after it has released its own references.
         self._inputs: dict[str, np.ndarray] = {}
-        """Kept until the job's end is known: the next daemon needs the same data if this one is
-        killed after it has released its own references."""
-        self._targets: dict[str, np.ndarray] = {}
-        """Output name -> the caller's own array."""
-        self._loans: list[object] = []
-        """Keep arrays lent that aren't in shared memory."""
+        self._targets: dict[str, np.ndarray] = {}  # The caller's own arrays
+        self._loans: list[object] = []  # Keep arrays lent that aren't in shared memory
         outputs: dict[str, job.OutputRef] = {}
         for name, value in outs.items():
             if isinstance(value, str | os.PathLike):
@@ -250,12 +246,26 @@ class Submission:
             else:
                 self._inputs[name], inputs[name] = self._input(value)
         for name, target in self._targets.items():
-            outputs[name] = job.ArenaOut(_shared(target, segments) or self._lent_target(name))
+            ref = _shared(target, segments)
+            others = [array for other, array in self._targets.items() if other != name]
+            # An array that overlaps with another one gets its result as a copy
+            if ref is None and not any(
+                np.may_share_memory(target, each) for each in (*self._inputs.values(), *others)
+            ):
+                ref = self._lent(target)
+            outputs[name] = job.ArenaOut(ref)
         self.spec = replace(spec, inputs=spec.inputs | inputs, outputs=spec.outputs | outputs)
 
     def _input(self, value: Any) -> tuple[np.ndarray, job.ArenaRef]:
-        """Return an array that jobs can use, a copy if need be, and its place."""
-        array = _as_array(value)
+        """Return `value` as an array that jobs can use, a copy if need be, and its place."""
+        if isinstance(value, Job):
+            raise errors.UsageError(
+                f"arrays: {value} is a job: give its result(), or its output's path"
+            )
+        try:
+            array = np.asarray(value)
+        except (TypeError, ValueError) as error:  # rows of different lengths
+            raise errors.DataError(f"arrays: {quoted(value)} is not an array: {error}") from None
         ref = _shared(array, self._segments) or self._lent(array)
         if ref is not None:
             return array, ref
@@ -263,18 +273,9 @@ class Submission:
         np.copyto(copy, array)
         return copy, _in_place(copy, self._segments)
 
-    def _lent_target(self, name: str) -> job.ArenaRef | None:
-        """Return the place of the caller's own array; None if the result must be copied to it."""
-        target = self._targets[name]
-        others = (array for other, array in self._targets.items() if other != name)
-        if any(np.may_share_memory(target, each) for each in (*self._inputs.values(), *others)):
-            return None
-        return self._lent(target)
-
     def _lent(self, array: np.ndarray) -> job.ArenaRef | None:
-        if array.dtype.kind not in NUMERIC or not array.dtype.isnative:
-            return None
-        lent = self._segments.lend(array)
+        is_usable = array.dtype.kind in NUMERIC and array.dtype.isnative
+        lent = self._segments.lend(array) if is_usable else None
         if lent is None:
             return None
         self._loans.append(lent[1])
@@ -309,8 +310,17 @@ class Submission:
         if target is None:
             return self._segments.map(ref)
         place = out.into if isinstance(out, job.ArenaOut) else None
-        if place is None or (place.segment, place.offset) != (ref.segment, ref.offset):
-            _copy_out(name, self._segments.map(ref), target)
+        if place is not None and (place.segment, place.offset) == (ref.segment, ref.offset):
+            return target
+        result = self._segments.map(ref)
+        can_cast = np.can_cast(result.dtype, target.dtype, "same_kind")
+        if result.shape != target.shape or not can_cast:
+            raise errors.DataError(
+                f"out {name}: the result is {result.dtype} {result.shape}, but the array is"
+                f" {target.dtype} {target.shape}; use client.empty({result.shape},"
+                f' "{result.dtype}")'
+            )
+        np.copyto(target, result)
         return target
 
 
@@ -347,14 +357,20 @@ def _converted(name: str, value: Any) -> Any:
     match name, value:
         case "devices", Iterable():
             return tuple(value.split(",") if isinstance(value, str) else value)
-        case "memory_limit", str():
-            return _parsed(parse_size, name, value)
-        case "timeout" | "every", str():
-            return _parsed(parse_time, name, value)
+        case "memory_limit" | "timeout" | "every", str():
+            try:
+                return parse_size(value) if name == "memory_limit" else parse_time(value)
+            except errors.UsageError as error:
+                raise errors.UsageError(f"{name}: {error}") from None
         case "after", _:
             return _dependencies(value)
         case "deadline", _:
-            return _timestamp(value)
+            seconds = value.timestamp() if isinstance(value, datetime.datetime) else value
+            if isinstance(seconds, int | float) and seconds <= time.time():
+                raise errors.UsageError(
+                    f"deadline: {quoted(value)} has passed; give one in the future"
+                )
+            return seconds
         case "warm_up", bool():
             return job.WARM_UPS[0] if value else ""
         case "checkpoint" | "resume", str() | os.PathLike():
@@ -364,13 +380,6 @@ def _converted(name: str, value: Any) -> Any:
     return value
 
 
-def _parsed(parse: Callable[[str], float], name: str, text: str) -> float:
-    try:
-        return parse(text)
-    except errors.UsageError as error:
-        raise errors.UsageError(f"{name}: {error}") from None
-
-
 def _dependencies(after: Any) -> tuple[job.Dependency, ...]:
     if isinstance(after, int | str | Job | job.Dependency):
         after = (after,)
@@ -378,20 +387,12 @@ def _dependencies(after: Any) -> tuple[job.Dependency, ...]:
         raise errors.UsageError(
             f"after: {quoted(after)} should be a job or its number, or a sequence of them"
         )
-    return tuple(map(_dependency, after))
-
-
-def _dependency(earlier: Any) -> job.Dependency:
-    if isinstance(earlier, job.Dependency):
-        return job.checked(job.Dependency, **asdict(earlier))
-    return job.parse_dependency(str(earlier.id if isinstance(earlier, Job) else earlier))
-
-
-def _timestamp(value: Any) -> Any:
-    seconds = value.timestamp() if isinstance(value, datetime.datetime) else value
-    if isinstance(seconds, int | float) and seconds <= time.time():
-        raise errors.UsageError(f"deadline: {quoted(value)} has passed; give one in the future")
-    return seconds
+    return tuple(
+        job.checked(job.Dependency, **asdict(earlier))
+        if isinstance(earlier, job.Dependency)
+        else job.parse_dependency(str(earlier.id if isinstance(earlier, Job) else earlier))
+        for earlier in after
+    )
 
 
 def plain_value(name: str, value: Any) -> Any:
@@ -408,20 +409,11 @@ def plain_value(name: str, value: Any) -> Any:
         raise errors.UsageError(
             f"{name}: a number of {value.bit_length()} bits; the maximum is 63"
         )
-    if isinstance(value, str) and not _is_utf8(value):
+    if isinstance(value, str) and errors.encodable(value) != value:  # as a file's name may be
         raise errors.UsageError(f"parameter {name}: {quoted(value)} should be text in UTF-8")
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise errors.UsageError(f"parameter {name}: {quoted(value)} is neither a number nor text")
-
-
-def _is_utf8(text: str) -> bool:
-    """Whether UTF-8 can encode `text`: a name of a file may have bytes that aren't characters."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _extents(shape: Any) -> tuple[int, ...]:
@@ -476,7 +468,7 @@ def _by_name(parameter: str, arrays: Any) -> dict[str, ArrayOrPath]:
         return {}
     found: dict[str, ArrayOrPath] = {}
     for name, value in (arrays if isinstance(arrays, Mapping) else {ONLY: arrays}).items():
-        if not isinstance(name, str) or not _is_utf8(name):
+        if not isinstance(name, str) or errors.encodable(name) != name:
             raise errors.UsageError(f"{parameter}: {quoted(name)} should be an array's name")
         parts = sparse_arrays(name, value) if hasattr(value, "tocsr") else {name: value}
         for twice in parts.keys() & found.keys():
@@ -485,17 +477,6 @@ def _by_name(parameter: str, arrays: Any) -> dict[str, ArrayOrPath]:
             )
         found |= parts
     return found
-
-
-def _as_array(value: Any) -> np.ndarray:
-    if isinstance(value, Job):
-        raise errors.UsageError(
-            f"arrays: {value} is a job: give its result(), or its output's path"
-        )
-    try:
-        return np.asarray(value)
-    except (TypeError, ValueError) as error:  # rows of different lengths
-        raise errors.DataError(f"arrays: {quoted(value)} is not an array: {error}") from None
 
 
 def _writable(name: str, array: ArrayOrPath) -> np.ndarray:
@@ -507,16 +488,6 @@ def _writable(name: str, array: ArrayOrPath) -> np.ndarray:
     if not array.flags.writeable:
         raise errors.DataError(f"out {name or 'array'} is read-only; give one that can be written")
     return array
-
-
-def _copy_out(name: str, result: np.ndarray, target: np.ndarray) -> None:
-    if result.shape != target.shape or not np.can_cast(result.dtype, target.dtype, "same_kind"):
-        raise errors.DataError(
-            f"out {name}: the result is {result.dtype} {result.shape}, but the array is"
-            f" {target.dtype} {target.shape}; use client.empty({result.shape},"
-            f' "{result.dtype}")'
-        )
-    np.copyto(target, result)
 
 
 # ---- the daemon's shared memory
@@ -566,12 +537,10 @@ class SharedMemory:
         self._max_kept = min(MAX_KEPT_SEGMENTS, limit // 4)
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-        """Allocate a shared array, contents undefined. Raises DataError, TryAgain."""
         nbytes = math.prod(shape) * np.dtype(dtype).itemsize
         return self._array(messages.Allocate(nbytes), shape, dtype, 0)
 
     def map(self, ref: job.ArenaRef) -> np.ndarray:
-        """Return the array behind `ref`. Raises InputMissing if the daemon no longer keeps it."""
         return self._array(messages.Map(ref.segment), ref.shape, ref.dtype, ref.offset)
 
     def claim(self, segment: Segment) -> bool:
@@ -597,7 +566,7 @@ class SharedMemory:
         return True
 
     def lend(self, array: np.ndarray) -> None:
-        """The daemon sees shared memory only."""
+        return  # the daemon sees shared memory only
 
     def _array(
         self,

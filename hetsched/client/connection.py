@@ -74,8 +74,7 @@ _decode_answer: messages.Decoder[messages.SessionAnswer] = messages.Decoder(mess
 class OpenRequest:
     """A request and what becomes of its answers, on the connection's thread.
 
-    `answer`: the Future of its only answer, a `kind`; subclasses have several answers before. It
-    gets the daemon's error if that refuses.
+    `answer`: the Future of its only answer, a `kind`, or of the daemon's error.
     """
 
     def __init__(self, request: messages.Request, kind: type[Any] | tuple[()] = ()) -> None:
@@ -102,7 +101,6 @@ class OpenRequest:
             self.answer.set_exception(error)
 
     def on_lost(self, error: errors.HetschedError) -> None:
-        """Handle the loss of the connection: there will be no more answers."""
         self.fail(error)
 
     def renew(self, numbers: Numbers) -> bool:
@@ -187,10 +185,7 @@ def _present(number: int, numbers: Numbers) -> int | None:
 
 
 class EventFollower(OpenRequest):
-    """Receives events, on the connection's thread.
-
-    `done`: a Future, done when all jobs have ended; its exception is the daemon's error.
-    """
+    """Receives events. `done`: a Future, done when all jobs have ended."""
 
     def __init__(self, on_event: OnEvent, jobs: Sequence[int]) -> None:
         numbers = tuple(dict.fromkeys(jobs))
@@ -228,7 +223,6 @@ class EventFollower(OpenRequest):
 class Connection:
     """The session with a daemon, those with the ones after it, and the thread that serves them.
 
-    `timeout`: for each answer; `reconnect`: for reaching the next daemon once one has stopped.
     Raises as `Session`.
     """
 
@@ -239,8 +233,8 @@ class Connection:
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         try:
+            # With the present daemon; the connection's thread changes it
             self.session: Session | None = Session(self._context, path, timeout, timeout)
-            """With the present daemon; the connection's thread changes it."""
         except BaseException:
             self._context.term()
             os.close(self._wake_fd)
@@ -382,9 +376,17 @@ class Connection:
             self._read_replies(session)
             left = end - time.monotonic()
             if left <= 0 or not self._open:
-                self._detach(session)
-                return
+                break
             self._sleep(left, session.reply_fd)
+        if self._closed is not None:
+            return
+        self._lost_error = session.lost_error()
+        with self._lock:
+            self.session = None
+            session.close()
+        if self._open and self._reconnect > 0:
+            patience = format_seconds(self._reconnect)
+            log.warning("%s; waiting up to %s for the next one", self._lost_error, patience)
 
     def _read_replies(self, session: Session) -> None:
         """Read all that has come: ZeroMQ's descriptor announces only the first of several."""
@@ -437,15 +439,6 @@ class Connection:
                 self._unsent.popleft()
 
     # ---- the loss of the daemon
-
-    def _detach(self, session: Session) -> None:
-        self._lost_error = session.lost_error()
-        with self._lock:
-            self.session = None
-            session.close()
-        if self._open and self._reconnect > 0:
-            seconds = format_seconds(self._reconnect)
-            log.warning("%s; waiting up to %s for the next one", self._lost_error, seconds)
 
     def _find_daemon(self) -> None:
         """Look for a daemon with growing delays until there is one, or time is over."""
@@ -513,16 +506,12 @@ class Session:
     ) -> None:
         self._pid = os.getpid()
         self._path, self._timeout = path, timeout
-        self.lock = threading.RLock()
-        """Guards `segments` and the session's socket, but for sending."""
-        self.segments: dict[int, ClientSegment] = {}
-        """Those that this client maps, by the daemon's number."""
+        self.lock = threading.RLock()  # For `segments` and the session's socket, but for sending
+        self.segments: dict[int, ClientSegment] = {}  # That this client maps
         self._drops: deque[bytes] = deque()
-        self.arrays: set[object] = set()
-        """One object for each array that holds a reference to a segment."""
+        self.arrays: set[object] = set()  # One for each array that holds a segment's reference
         self._is_closing = False
-        self.is_lost = False
-        """Whether the daemon has closed its end."""
+        self.is_lost = False  # The daemon has closed its end
         self._has_open_request = False
         with contextlib.ExitStack() as opened:  # closed if a later step fails
             self._socket = opened.enter_context(_connect(path))
@@ -541,7 +530,6 @@ class Session:
         self._daemon_pid, self._token = welcome.pid, welcome.token
 
     def lost_error(self) -> SessionLost:
-        """Return the error to raise once the daemon has closed its end."""
         return SessionLost(
             f"the daemon (pid {self._daemon_pid}, {self._path.parent}) has stopped;"
             " start it: hetsched serve"
@@ -582,7 +570,7 @@ class Session:
         return bool(int(self._requests.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
 
     def close(self, linger_ms: int = 0) -> None:
-        """Close ZeroMQ's socket, and the session's once no array needs it any more."""
+        """Close the sockets, the session's once no array needs it any more."""
         self._requests.close(linger=linger_ms)
         self._is_closing = True
         if self.is_lost or not self.arrays:
@@ -595,7 +583,18 @@ class Session:
     ) -> tuple[messages.SegmentFd, int | None]:
         """Request a segment, with copies of `fds`; return the answer and its fd, the caller's."""
         with self.lock:
-            self._check_usable()
+            if self._is_closing:
+                raise errors.UsageError("this client is closed; create another one")
+            if self.is_lost:
+                raise self.lost_error()
+            if self._has_open_request:  # its answer may still come, and be taken for this one's
+                raise errors.TryAgain(
+                    "an earlier request was never answered; create another client"
+                )
+            try:  # without a free descriptor the kernel would drop the one that comes with it
+                os.close(os.dup(self.fd))
+            except OSError as error:
+                raise errors.from_record(errors.to_record(error)) from None
             self._has_open_request = True  # still set after an interrupt or a timeout
             answer, received = self._ask(message, self._timeout, fds)
             self._has_open_request = False
@@ -642,18 +641,6 @@ class Session:
                 return
             except OSError:  # closed, or the daemon has ended: there is nothing to free
                 return
-
-    def _check_usable(self) -> None:
-        if self._is_closing:
-            raise errors.UsageError("this client is closed; create another one")
-        if self.is_lost:
-            raise self.lost_error()
-        if self._has_open_request:  # its answer may still come, and would be taken for this one's
-            raise errors.TryAgain("an earlier request was never answered; create another client")
-        try:  # without a free descriptor the kernel would drop the one that comes with an answer
-            os.close(os.dup(self.fd))
-        except OSError as error:
-            raise errors.from_record(errors.to_record(error)) from None
 
     def _greet(self, timeout: float) -> messages.Welcome:
         answer, fds = self._ask(

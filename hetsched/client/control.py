@@ -72,7 +72,12 @@ class Control:
     ) -> None:
         path = paths.session_path()
         if endpoint is not None:
-            path = Path(_endpoint(endpoint)).absolute() / path.name
+            folder = os.fspath(endpoint) if isinstance(endpoint, os.PathLike) else endpoint
+            if not isinstance(folder, str) or "\0" in folder:
+                raise errors.UsageError(
+                    f"endpoint: {quoted(endpoint)} should be the path of a runtime folder"
+                )
+            path = Path(folder).absolute() / path.name
         times = checked(_Times, timeout=timeout, reconnect=_reconnect(reconnect))
         self._connection = Connection(path, times.timeout, times.reconnect)
         prefix = os.urandom(8).hex()  # no other client has the same keys
@@ -147,7 +152,7 @@ class Control:
         `states`: of "queued", "held", "running", "done", "failed", "cancelled"; default: all.
         `jobs`: only these numbers, if there are any.
         """
-        return self._pages(messages.Status(_states(states), jobs=tuple(jobs)), limit)
+        return self._pages(checked(messages.Status, states=states, jobs=jobs), limit)
 
     def history(
         self, states: Sequence[str] = (), since: float | None = None, limit: int = 100
@@ -160,7 +165,7 @@ class Control:
             raise errors.UsageError(
                 f"limit: {quoted(limit)} should be an integer from 1 to 2**63-1"
             )
-        return self._pages(messages.History(_states(states), since), limit)
+        return self._pages(checked(messages.History, states=states, since=since), limit)
 
     def _pages(
         self, request: messages.Status | messages.History, limit: int | None
@@ -220,7 +225,7 @@ class Control:
 
     def clean(self, states: Sequence[str] = (), older: float = 0.0) -> tuple[int, ...]:
         """Forget jobs that ended `older` seconds ago or earlier, and their results in memory."""
-        request = checked(messages.Clean, states=_states(states), older=older)
+        request = checked(messages.Clean, states=states, older=older)
         return self._ask(request, messages.JobNumbers).jobs
 
     def events(self, callback: OnEvent, jobs: Sequence[int] = ()) -> EventFollower:
@@ -270,7 +275,6 @@ class Control:
         return job
 
     def _cancel_soon(self, job: int) -> None:
-        """Cancel without waiting for the answer: the job's end follows."""
         self._connection.send(OpenRequest(messages.Cancel(job), messages.JobNumbers))
 
     def _fetch(self, end: Ended) -> Any:
@@ -291,19 +295,6 @@ class _Times(msgspec.Struct):
         float,
         Meta(ge=0, le=MAX_TIMEOUT, description=f"seconds from 0 to {MAX_TIMEOUT:.0f}"),
     ]
-
-
-def _states(states: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(states, str):
-        raise errors.UsageError(f"states: {quoted(states)} should be a sequence of states")
-    return tuple(states)
-
-
-def _endpoint(value: Any) -> str:
-    path = os.fspath(value) if isinstance(value, os.PathLike) else value
-    if isinstance(path, str) and "\0" not in path:
-        return path
-    raise errors.UsageError(f"endpoint: {quoted(value)} should be the path of a runtime folder")
 
 
 def _reconnect(value: Any) -> Any:

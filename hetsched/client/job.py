@@ -243,7 +243,7 @@ class Job(Future[Any]):
             self.set_result(outcome)
 
     def accepted(self, ident: int, durability: str) -> None:
-        """Note the number that the daemon has given to the job, or the next one gives it."""
+        """Note the number that the daemon, or the next one, has given to the job."""
         if self.id not in (0, ident):
             log.warning(
                 "the daemon that was started meanwhile calls job %d job %d", self.id, ident
@@ -359,7 +359,6 @@ class IterativeResult(Mapping[str, Any]):
         return self._history
 
     def keep_history(self) -> None:
-        """Ask for the history now, so that it outlives the connection."""
         if self._history is None:
             with contextlib.suppress(errors.HetschedError):
                 self._history = self._explain(HISTORY_SECONDS).iterations

@@ -23,6 +23,7 @@ from hetsched.job import Dependency, DeviceNames, JobSpec, JobState, Priority
 from hetsched.units import MAX_SECONDS
 
 T = TypeVar("T")
+States = Annotated[tuple[str, ...], Meta(description="a sequence of states")]
 
 PROTOCOL = 1
 MAX_FRAME = 1 << 20
@@ -152,7 +153,7 @@ class Status(msgspec.Struct, frozen=True, tag="status"):
     any.
     """
 
-    states: tuple[str, ...] = ()
+    states: States = ()
     before: int | None = None
     jobs: tuple[int, ...] = ()
 
@@ -227,7 +228,7 @@ class Retry(msgspec.Struct, frozen=True, tag="retry"):
 class History(msgspec.Struct, frozen=True, tag="history"):
     """As Status, of ended jobs too that are no longer remembered; `since`: of submission."""
 
-    states: tuple[str, ...] = ()
+    states: States = ()
     since: float | None = None
     before: int | None = None
     limit: Annotated[int, Meta(ge=1, le=500, description="an integer from 1 to 500")] = 500
@@ -236,7 +237,7 @@ class History(msgspec.Struct, frozen=True, tag="history"):
 class Clean(msgspec.Struct, frozen=True, tag="clean"):
     """Forget jobs that ended `older` seconds ago or earlier. Answered by JobNumbers."""
 
-    states: tuple[str, ...] = ()
+    states: States = ()
     older: Annotated[
         float,
         Meta(ge=0, le=MAX_SECONDS, description=f"seconds from 0 to {MAX_SECONDS:g}"),
