@@ -29,12 +29,11 @@ if TYPE_CHECKING:
         UsageError,
         WaitTimeout,
     )
-    from hetsched.functions.accelerate import accelerate, restore
+    from hetsched.functions.accelerate import accelerate, load_ipython_extension, restore
     from hetsched.functions.executor import Executor
     from hetsched.functions.joblib_backend import register_joblib
     from hetsched.functions.map import divisible, map, reduce
     from hetsched.functions.profile import profile
-    from hetsched.functions.script import load_ipython_extension
     from hetsched.functions.twins import namespace
     from hetsched.local import Local
 
@@ -98,7 +97,7 @@ __getattr__ = lazy_names(
         "accelerate": "functions.accelerate",
         "as_completed": "client.job",
         "divisible": "functions.map",
-        "load_ipython_extension": "functions.script",
+        "load_ipython_extension": "functions.accelerate",
         "map": "functions.map",
         "namespace": "functions.twins",
         "profile": "functions.profile",

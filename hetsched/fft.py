@@ -36,8 +36,13 @@ from scipy.fft import (
 )
 
 from hetsched.functions.profile import calls
-from hetsched.functions.scipys import on_one_core, originals, scipys_own
-from hetsched.functions.transforms import Library, divisible_transform
+from hetsched.functions.transforms import (
+    Library,
+    divisible_transform,
+    on_one_core,
+    originals,
+    scipys_own,
+)
 
 __all__ = [
     "dct", "dctn", "dst", "dstn", "fft", "fft2", "fftfreq", "fftn", "fftshift", "fht", "fhtoffset",

@@ -83,6 +83,13 @@ def machine_memory(groups: ControlGroups = ControlGroups()) -> int:
     return int(min(physical, max(free - PROCESS_BYTES, free / 4)))
 
 
+def free_memory() -> float:
+    """Return the bytes that this process may still take."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
+    return min(free, ControlGroups().memory())
+
+
 def resolve_size(text: str, total: int, key: str) -> int:
     """Return the bytes of "70%" of `total`, or of a plain size such as "4GiB".
 

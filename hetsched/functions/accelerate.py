@@ -12,8 +12,14 @@ import scipy.fft
 from scipy._lib import uarray
 
 from hetsched.errors import UsageError
-from hetsched.functions.scipys import on_one_core, originals, scipys_own
-from hetsched.functions.transforms import NAMES, Library, divisible_transform
+from hetsched.functions.transforms import (
+    NAMES,
+    Library,
+    divisible_transform,
+    on_one_core,
+    originals,
+    scipys_own,
+)
 from hetsched.units import quoted
 
 DOMAIN = "numpy.scipy.fft"
@@ -53,6 +59,11 @@ def restore() -> None:
         while _replaced:
             module, name, original = _replaced.pop()
             setattr(module, name, original)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Accelerate the transforms of a notebook."""
+    accelerate()
 
 
 def _replace(module: ModuleType, name: str, function: Callable[..., Any]) -> None:

@@ -14,10 +14,10 @@ from hetsched.dtypes import NUMERIC
 from hetsched.errors import DataError, UsageError
 from hetsched.functions.call import Call
 from hetsched.functions.files import is_path
-from hetsched.functions.peak import free_memory
 from hetsched.functions.twins import undecorated
 from hetsched.functions.workload import MAX_ARRAYS
 from hetsched.job import Bytes, DeviceNames, checked
+from hetsched.machine_limits import free_memory
 from hetsched.store.formats import open_array
 from hetsched.store.stored import Stored, checked_axis, is_stored
 from hetsched.units import format_bytes, parse_size, quoted

@@ -8,8 +8,10 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import inspect
+import statistics
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +22,6 @@ from hetsched.dtypes import NUMERIC
 from hetsched.errors import DataError
 from hetsched.functions.identity import function_name
 from hetsched.functions.progress import Progress
-from hetsched.functions.race import Race
 from hetsched.functions.workload import Layout
 from hetsched.store.stored import Place, Stored, drop_pages
 from hetsched.units import counted
@@ -28,6 +29,13 @@ from hetsched.units import counted
 PIECE_BYTES = 1 << 20
 """Bytes of all arrays that a function gets and returns at once: about a core's cache. Ten times
 more or less costs 10 to 30 % with simple functions."""
+
+
+TRIED, REMEMBERED = 3, 5
+"""Blocks that each function of a race computes first; whose median is its time: one that was
+disturbed must not count."""
+RETRY_BLOCKS = 400
+"""The slower function computes one in so many blocks: what is faster may change."""
 
 
 class Cancelled(Exception):
@@ -61,6 +69,29 @@ class Reduction:
                 self.value = self.combine(self.value, part) if begun else part
             if self.on_partial is not None and self.known >= end:
                 self.on_partial(self.value)
+
+
+class Race:
+    """Between a function and another that computes the same: blocks show which is faster.
+
+    Any thread may use it.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = {is_other: deque[float](maxlen=REMEMBERED) for is_other in (False, True)}
+        """Per unit."""
+        self.is_over = False
+        """The other one has failed."""
+        self._blocks = 0
+
+    def is_others_turn(self) -> bool:
+        """Return whether the other function is to compute the next block."""
+        for is_other, seconds in self.seconds.items():
+            if len(seconds) < TRIED or self.is_over:
+                return is_other and not self.is_over
+        self._blocks += 1
+        own, other = map(statistics.median, self.seconds.values())
+        return (other < own) != (self._blocks % RETRY_BLOCKS == 0)
 
 
 @dataclass(eq=False)
@@ -97,10 +128,10 @@ class Call:
     """Of the caller, for other threads: NumPy's treatment of floating-point errors is in there."""
     twins: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     """Kind of GPU -> what computes the function there."""
-    alternatives: Sequence[Callable[[np.ndarray, np.ndarray], object]] = ()
-    """(block, out): other ways to compute the same, of one array and one result."""
+    alternative: Callable[[np.ndarray, np.ndarray], object] | None = None
+    """(block, out): another way to compute the same, of one array and one result."""
     race: Race | None = None
-    """Between the function and these."""
+    """Between the function and this."""
     busy: list[tuple[int, float]] = field(default_factory=list)
     """Units and processor time of each chunk on the cores, seconds."""
     failure: BaseException | None = None
@@ -203,17 +234,16 @@ class Call:
         unit: int,
         places: Sequence[np.ndarray],
     ) -> Any:
-        """Compute a block by the function or by one of its alternatives."""
-        number, begun = race.choose(), time.thread_time()
-        if number:
+        """Compute a block by the function or by its alternative."""
+        is_other, begun = race.is_others_turn(), time.thread_time()
+        if is_other and self.alternative is not None:
             block, out = (_transposed(array, 0, self.axis) for array in (blocks[0], places[0]))
             try:
-                self.alternatives[number - 1](_read_only(block), out)
+                self.alternative(_read_only(block), out)
             except Exception:  # the function says what is wrong, if anything is
-                race.leave(number)
-                number = 0
-        values = None if number else self.apply(blocks, whole, unit, places)
-        race.note(number, (time.thread_time() - begun) / blocks[0].shape[0])
+                race.is_over, is_other = True, False
+        values = None if is_other else self.apply(blocks, whole, unit, places)
+        race.seconds[is_other].append((time.thread_time() - begun) / blocks[0].shape[0])
         return values
 
     def compute_by_twin(

@@ -5,21 +5,22 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from hetsched.errors import DataError, HetschedError, InternalError, JobFailed, UsageError
-from hetsched.functions.call import Call, Outdated
+from hetsched.functions.call import Call, Outdated, Race
 from hetsched.functions.identity import function_name, identity
 from hetsched.functions.outputs import Outputs
-from hetsched.functions.peak import Peak, cores_with_memory, free_memory
 from hetsched.functions.processes import MIN_SECONDS as MIN_PROCESS_SECONDS
 from hetsched.functions.processes import REFERENCE as PROCESS
 from hetsched.functions.processes import (
@@ -29,7 +30,6 @@ from hetsched.functions.processes import (
     reason_against,
 )
 from hetsched.functions.profile import SMALL, SPLIT, calls
-from hetsched.functions.race import Race
 from hetsched.functions.session import session
 from hetsched.functions.threads import HANDING, compute_in_threads
 from hetsched.functions.twins import asked, twins_of
@@ -41,6 +41,7 @@ from hetsched.functions.workload import (
     registered,
     unit_layout,
 )
+from hetsched.machine_limits import free_memory
 from hetsched.units import format_bytes
 
 if TYPE_CHECKING:
@@ -60,6 +61,9 @@ MEANWHILE_SECONDS = 0.01
 SEGMENT_SECONDS, SEGMENT_RATE = 1.0, 50e6
 """Of a job after which its units are noted as complete: this may be lost by an interruption. It
 takes a second longer for so many bytes that are copied for each job: they cost about 2 %."""
+MIN_WATCHED, WATCH_SECONDS = 16 << 20, 1e-3
+"""Bytes of a unit's arrays from which its memory is measured, and the time between two looks: who
+allocates so much takes longer."""
 WITHOUT = re.compile("^without |takes no part")
 """What notes of a job say about devices that were left out."""
 
@@ -99,15 +103,15 @@ def divided(
     axis: int,
     identity: str,
     always: bool,
-    alternatives: Sequence[Callable[[np.ndarray, np.ndarray], object]] = (),
+    alternative: Callable[[np.ndarray, np.ndarray], object] | None = None,
 ) -> tuple[np.ndarray, float | None]:
     """Return `map` of an array with units, and the seconds saved; `identity` names the function.
 
-    `always`: also where it doesn't pay. `alternatives`: as of `Call`. None: it was computed in
+    `always`: also where it doesn't pay. `alternative`: as of `Call`. None: it was computed in
     this thread.
     """
     call = Call(f, {}, ((True, 0),), [np.moveaxis(x, axis, 0)], [], axis)
-    call.alternatives = alternatives
+    call.alternative = alternative
     run = Run(call, Outputs(call), identity, always)
     run.run()
     return np.moveaxis(call.outputs[0], 0, axis), run.saved
@@ -323,11 +327,12 @@ class Run:
         Return what they have shown, and the next unit.
         """
         call, begun = self._call, time.perf_counter()
-        call.race = Race(1 + len(call.alternatives)) if call.alternatives else None
+        call.race = Race() if call.alternative else None
         count = min(call.granule, end - first)
-        with Peak(sum(x.nbytes for x in call.split) // call.load) as peak:
+        with watched_memory(sum(x.nbytes for x in call.split) // call.load) as taken:
             outputs = self._compute_first(first, first + count)
-        kind = Kind(outputs, call.is_tuple, call.race, asked.is_true, peak.nbytes // count)
+            peak = taken() // count
+        kind = Kind(outputs, call.is_tuple, call.race, asked.is_true, peak)
         done, now = first + count, time.perf_counter()
         seconds = (now - begun) / count
         enough = begun + (0.0 if self._is_always else session.overhead)
@@ -485,3 +490,42 @@ class Run:
             return None
         finally:
             del job  # its error refers to this frame, which must not keep arrays alive
+
+
+@contextlib.contextmanager
+def watched_memory(unit: int) -> Iterator[Callable[[], int]]:
+    """Yield what returns the most bytes that this process has taken meanwhile; 0 if the arrays of
+    a unit, of `unit` bytes, are small.
+    """
+    if unit < MIN_WATCHED:
+        yield lambda: 0
+        return
+    before = most = _resident_bytes()
+    is_over = threading.Event()
+
+    def taken() -> int:
+        nonlocal most
+        most = max(most, _resident_bytes())
+        return most - before
+
+    def watch() -> None:
+        while not is_over.wait(WATCH_SECONDS):
+            taken()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield taken
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def _resident_bytes() -> int:
+    pages = Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def cores_with_memory(cores: Sequence[str], peak: int, free: float) -> list[str]:
+    """Return as many of the cores as can compute a unit at once, one at least."""
+    return list(cores[: max(1, int(free // max(1, peak)))])

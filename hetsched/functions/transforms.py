@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.fft
 
 from hetsched.functions.ducc import ducc_function
 from hetsched.functions.profile import SMALL, SPLIT, calls
@@ -40,7 +41,8 @@ SINGLE = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
 """Transforms along one axis; each has variants for two and for several."""
 NAMES = tuple(f"{name}{count}" for count in ("", "2", "n") for name in SINGLE)
 UNUSUAL = "unusual arguments"
-
+originals = {name: getattr(scipy.fft, name) for name in scipy.fft.__all__}
+"""SciPy's own functions, whatever takes their place later."""
 
 Call = Callable[[str, Any, Mapping[str, Any]], Any]
 """(name, array, keywords) -> result"""
@@ -60,6 +62,16 @@ class Library:
     whole: Call
     threshold: int | None = None
     has_backend: Callable[[], bool] = lambda: False
+
+
+def scipys_own(name: str, x: Any, keywords: Mapping[str, Any]) -> Any:
+    """Call SciPy's own function, whatever backend is set."""
+    with scipy.fft.set_backend("scipy", only=True):
+        return originals[name](x, **keywords)
+
+
+def on_one_core(name: str, x: np.ndarray, keywords: Mapping[str, Any]) -> Any:
+    return scipys_own(name, x, {**keywords, "workers": 1})
 
 
 class Request(NamedTuple):
@@ -222,5 +234,5 @@ def _one_pass(
         axis=batch,
         identity=f"{library.name}.{request.name} {keywords}",
         always=library.threshold is not None,
-        alternatives=[] if ducc is None else [ducc],
+        alternative=ducc,
     )

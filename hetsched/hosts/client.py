@@ -28,7 +28,6 @@ from hetsched.functions.call import Call
 from hetsched.functions.files import OutputFile, is_path
 from hetsched.functions.identity import find_function, function_name
 from hetsched.functions.outputs import Outputs
-from hetsched.functions.peak import free_memory
 from hetsched.functions.twins import undecorated
 from hetsched.functions.workload import Layout as UnitLayout
 from hetsched.hosts.channel import (
@@ -46,6 +45,7 @@ from hetsched.hosts.grid_hosts import GridHosts, GridSpec
 from hetsched.hosts.links import LARGE, measure
 from hetsched.hosts.shared_files import RowFile, absolute, folder_of, place_in
 from hetsched.hosts.tcp import ClusterSpec, Rows, TcpHosts
+from hetsched.machine_limits import free_memory
 from hetsched.store.formats import open_array
 from hetsched.store.stored import Stored
 from hetsched.units import format_bytes, parse_time, quoted

@@ -21,8 +21,8 @@ import hetsched
 from hetsched import fft
 from hetsched.functions.accelerate import Backend
 from hetsched.functions.ducc import ducc_function
-from hetsched.functions.scipys import scipys_own
 from hetsched.functions.session import session
+from hetsched.functions.transforms import scipys_own
 
 RNG = np.random.default_rng(0)
 NAMES = [
@@ -277,7 +277,7 @@ PLUGIN = """
 import hetsched, scipy.fft
 import scipy.fft.tests.mock_backend  # which has the original functions as keys
 from hetsched.functions.accelerate import Backend
-from hetsched.functions.scipys import originals
+from hetsched.functions.transforms import originals
 from scipy._lib._array_api import xp_capabilities_table as table
 
 def pytest_configure(config):  # before tests import functions by name

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import hetsched
 from hetsched import DataError, UsageError
 from hetsched.functions import workload
-from hetsched.functions.peak import cores_with_memory
+from hetsched.functions.run import cores_with_memory
 from hetsched.functions.session import session
 
 WAYS = ("cores", "emulated GPU", "threads")

@@ -1,39 +1,30 @@
-"""Of several functions that compute the same, the fastest computes most blocks."""
+"""Of two functions that compute the same, the faster one computes most blocks."""
 
 from __future__ import annotations
-
-from collections import Counter
 
 import numpy as np
 import pytest
 
-from hetsched.functions.race import RETRY_BLOCKS, Race
+from hetsched.functions.call import RETRY_BLOCKS, Race
 from hetsched.functions.run import divided
 
 
-def winners(race: Race, seconds: list[float], blocks: int) -> Counter[int]:
-    chosen: Counter[int] = Counter()
+def others_blocks(race: Race, own: float, other: float, blocks: int) -> int:
+    count = 0
     for _ in range(blocks):
-        number = race.choose()
-        chosen[number] += 1
-        race.note(number, seconds[number])
-    return chosen
+        is_other = race.is_others_turn()
+        race.seconds[is_other].append(other if is_other else own)
+        count += is_other
+    return count
 
 
-def test_the_fastest_computes_nearly_all_blocks_and_others_are_tried_again() -> None:
-    race = Race(3)
-    assert winners(race, [3.0, 1.0, 2.0], 1000).most_common(1)[0] == (1, pytest.approx(990, abs=8))
+def test_the_faster_one_computes_nearly_all_blocks_and_the_other_is_tried_again() -> None:
+    race = Race()
+    assert others_blocks(race, 3.0, 1.0, 1000) == pytest.approx(995, abs=3)
 
-    winners(race, [0.5, 1.0, 2.0], 12 * RETRY_BLOCKS)  # another one is faster now
+    others_blocks(race, 0.5, 1.0, 4 * RETRY_BLOCKS)  # the other way round now
 
-    assert winners(race, [0.5, 1.0, 2.0], 100)[0] > 95
-
-
-def test_one_that_fails_is_left_out_and_the_first_stays() -> None:
-    race = Race(2)
-    race.leave(1)
-    race.leave(0)
-    assert winners(race, [1.0, 0.0], 50) == {0: 50}
+    assert others_blocks(race, 0.5, 1.0, 100) < 5
 
 
 @pytest.mark.usefixtures("engine")
@@ -46,10 +37,10 @@ def test_blocks_of_an_alternative_that_fails_are_computed_by_the_function() -> N
         np.multiply(block, 2, out=out)
 
     x = np.arange(600_000.0).reshape(1000, 600)
-    for alternatives in ([fails, works], [works]):
+    for alternative in (fails, works):
         for axis in (0, 1):
             y, _ = divided(
-                lambda block: 2 * block, x, axis=axis, identity=f"{len(alternatives)} {axis}",
-                always=True, alternatives=alternatives,
+                lambda block: 2 * block, x, axis=axis, identity=f"{alternative} {axis}",
+                always=True, alternative=alternative,
             )  # fmt: skip
             np.testing.assert_array_equal(y, 2 * x)

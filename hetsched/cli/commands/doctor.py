@@ -23,7 +23,7 @@ from hetsched.cli.hosts import check_hosts
 from hetsched.cli.terminal import answer
 from hetsched.config import load, located
 from hetsched.errors import ConfigError, HetschedError, InternalError, Unavailable, to_record
-from hetsched.machine_limits import ControlGroups, processor
+from hetsched.machine_limits import ControlGroups, free_memory, processor
 from hetsched.text import columns
 from hetsched.units import counted, format_bytes, format_seconds
 
@@ -129,9 +129,8 @@ def cores() -> list[Finding]:
 
 
 def memory() -> list[Finding]:
-    from hetsched.functions.peak import PAGE, free_memory
-
-    total, limit = os.sysconf("SC_PHYS_PAGES") * PAGE, ControlGroups().memory_limit()
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = ControlGroups().memory_limit()
     text = f"{format_bytes(free_memory())} of {format_bytes(total)} available"
     if limit < total:
         text += f"; the control group has {format_bytes(limit)}"
