@@ -1,9 +1,8 @@
 """Saves and loads checkpoints, completely or not at all.
 
-A checkpoint is an ``.npz`` file that `numpy.load` reads, with a record.json (`unzip -p FILE
-record.json`). The CRC-32 of each member tells whether its data are whole. It is written under a
-hidden name, synced, and then renamed over the previous one, so that there is a whole checkpoint at
-any moment, also after a power cut.
+A checkpoint is an ``.npz`` file that `numpy.load` reads, with a record.json; the CRC-32 of each
+member tells whether its data are whole. It is synced under a hidden name and renamed over the
+previous one, so that there is a whole checkpoint at any moment, also after a power cut.
 """
 
 from __future__ import annotations
@@ -47,9 +46,7 @@ class InputIdentity(msgspec.Struct, frozen=True):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job computes. A checkpoint fits a job with the same problem. `params`: all but those
-    that a resumed job may change (`Iterative.limits`).
-    """
+    """What a job computes. `params`: all but those that a resumed job may change."""
 
     workload: str
     state_version: int
@@ -143,10 +140,7 @@ def check_iteration(path: str, record: CheckpointRecord, limit: int) -> None:
 
 
 def check_target(path: str, problem: Problem | None) -> None:
-    """Check that nothing but a checkpoint of this problem would be replaced at `path`.
-
-    `problem`: None: not known yet; any checkpoint will do.
-    """
+    """Check that nothing but a checkpoint of this problem, None: any, would be replaced."""
     try:
         record = read_record(path)
         if problem is not None:

@@ -49,8 +49,7 @@ class RefusedFile(ConfigError):
 @dataclass(frozen=True)
 class DatabaseFormat:
     """What a database file holds. `application_id` and `version` are SQLite's; `schema` creates
-    the tables. The pragmas are run by a connection that writes: `first_pragmas` before the file is
-    read, `creation_pragmas` on an empty file, then `pragmas`.
+    the tables. A connection that writes runs `first_pragmas` before it reads, then `pragmas`.
     """
 
     application_id: int
@@ -58,24 +57,23 @@ class DatabaseFormat:
     schema: str
     pragmas: str
     first_pragmas: str = ""
-    creation_pragmas: str = ""
 
 
 def open_database(
     path: Path | None, file_format: DatabaseFormat, vfs: str | None = None
 ) -> apsw.Connection:
-    """Open the database at `path` (None: in memory) for writing; create it if needed.
-
-    `vfs`: the SQLite VFS to use instead of the default.
-    """
+    """Open the database at `path` (None: in memory) for writing; create it if needed."""
     if path is not None and vfs is None:
-        _create_private(path)
+        # SQLite would let others read it, and gives its journals the same mode. An existing file
+        # isn't opened: closing it would end the locks of other connections of this process.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with contextlib.suppress(OSError):  # SQLite reports what is wrong
+            os.close(os.open(path, flags, 0o600))
     with _opened(IN_MEMORY if path is None else str(path), CREATE, vfs) as connection:
         connection.execute(file_format.first_pragmas).fetchall()  # all statements
         if connection.readonly("main"):
             raise apsw.ReadOnlyError("not writable")
-        if check_version(connection, file_format, path) == 0:
-            connection.execute(file_format.creation_pragmas).fetchall()
+        check_version(connection, file_format, path)
         connection.execute(file_format.pragmas).fetchall()
         with transaction(connection):
             # Under the lock: another process may have just created them.
@@ -86,19 +84,7 @@ def open_database(
     return connection
 
 
-def _create_private(path: Path) -> None:
-    """Create the file (0600), unless it exists: SQLite would let others read it.
-
-    Its journals get the same mode. An existing file isn't opened: closing it would end the locks
-    of other connections of this process.
-    """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    with contextlib.suppress(OSError):  # SQLite reports what is wrong
-        os.close(os.open(path, flags, 0o600))
-
-
 def open_for_reading(path: Path, file_format: DatabaseFormat) -> apsw.Connection:
-    """Open the existing database at `path`, which may be read-only. Raises as `open_database`."""
     with _opened(str(path), apsw.SQLITE_OPEN_READWRITE) as connection:
         check_version(connection, file_format, path)
     return connection
@@ -145,7 +131,7 @@ def check_version(
 
 @contextlib.contextmanager
 def transaction(connection: apsw.Connection) -> Iterator[None]:
-    """Run the body in a transaction that holds the file's write lock from the start."""
+    """Hold the file's write lock from the start."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -162,20 +148,12 @@ def data_version(connection: apsw.Connection) -> int:
     return int(connection.execute("PRAGMA data_version").get)
 
 
-def unreadable_name(path: Path) -> Path:
-    """Return a name for what is at `path` and can't be read, which nothing has yet."""
+def set_aside(path: Path) -> Path | None:
+    """Rename what is at `path`, and its logs; return the new name, None if there is nothing."""
     number = 1
     while any(os.path.lexists(f"{path}.unreadable-{number}{suffix}") for suffix in SUFFIXES):
         number += 1
-    return Path(f"{path}.unreadable-{number}")
-
-
-def set_aside(path: Path) -> Path | None:
-    """Rename what is at `path`, and its logs, so that a new file can be created there.
-
-    Returns the new name; None if there is nothing. Raises OSError.
-    """
-    aside = unreadable_name(path)
+    aside = Path(f"{path}.unreadable-{number}")
     moved = None
     # The logs first: a database without its log is read as it was before, and mustn't be.
     for suffix in reversed(SUFFIXES):

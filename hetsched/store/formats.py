@@ -47,7 +47,7 @@ _hdf5 = threading.Lock()
 
 
 def is_store(path: str | Path) -> bool:
-    """Return whether this folder is a Zarr store, which a new one may replace."""
+    """Whether a new store may replace this folder."""
     return str(path).endswith(ZARR) and any(Path(path, name).exists() for name in RECORDS)
 
 
@@ -78,35 +78,25 @@ def open_file(path: str, expected: str) -> int:
 
 
 def read_layout(path: str, fd: int) -> ArrayLayout:
-    """Return what is in the file behind `fd`, which `open_file` has opened.
-
-    Libraries read it in a process of its own.
-    """
+    """Return what is in a file that `open_file` has opened; libraries read it in a process."""
     place = split_path(path)
     if place.suffix == RAW:
         layout = _raw_layout(place)
     elif place.suffix in LIBRARIES:
         check_library(place.suffix)
-        layout = _layout_of_library(place, _stamp(place, fd))
+        status = [os.fstat(fd)]
+        for name in RECORDS if place.suffix == ZARR else ():
+            with contextlib.suppress(OSError):
+                status.append(Path(place.file, name).stat())
+        stamp = tuple(n for s in status for n in (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns))
+        layout = _layout_of_library(place, stamp)
     else:
         return input_files.read_header(path, fd)
     return _checked(place, layout)
 
 
-def _stamp(place: ArrayPath, fd: int) -> tuple[int, ...]:
-    """Return numbers that change with the layout of a file."""
-    found = [os.fstat(fd)]
-    for name in RECORDS if place.suffix == ZARR else ():
-        with contextlib.suppress(OSError):
-            found.append(Path(place.file, name).stat())
-    return tuple(n for s in found for n in (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns))
-
-
 def stamps(path: str | Path) -> list[tuple[str, int, int, int]]:
-    """Return what tells a file, or a folder of chunks, from another one, or from a changed one.
-
-    Raises InputMissing.
-    """
+    """Return what changes with a file, or a folder of chunks. Raises InputMissing."""
     found, root = [], Path(path)
     try:
         for each in [root, *sorted(root.rglob("*"))]:
@@ -120,6 +110,7 @@ def stamps(path: str | Path) -> list[tuple[str, int, int, int]]:
 
 @lru_cache(MAX_REMEMBERED)
 def _layout_of_library(place: ArrayPath, stamp: tuple[int, ...]) -> ArrayLayout:
+    """`stamp`: numbers that change with the file."""
     found = read_apart(__name__, place.file, place)
     return msgspec.json.decode(found, type=ArrayLayout)
 
@@ -154,10 +145,7 @@ def _checked(place: ArrayPath, layout: ArrayLayout) -> ArrayLayout:
 def open_array(
     path: str | os.PathLike[str], axis: int, closers: contextlib.ExitStack
 ) -> np.ndarray | Stored:
-    """Open the array in a file, along `axis`.
-
-    `closers` get what closes it. Raises InputMissing, DataError, Unavailable.
-    """
+    """Open an array; `closers` close it. Raises InputMissing, DataError, Unavailable."""
     place = split_path(path)
     os.close(open_file(os.fspath(path), "a file with an array"))
     if place.suffix not in FORMATS:
@@ -222,10 +210,6 @@ def _raw_layout(place: ArrayPath) -> ArrayLayout:
     return ArrayLayout(shape, dtype.str, offset=int(offset))
 
 
-def _open_raw(place: ArrayPath, axis: int, closers: contextlib.ExitStack) -> ArrayLayout:
-    return _raw_layout(place)
-
-
 def _open_zarr(place: ArrayPath, axis: int, closers: contextlib.ExitStack) -> Stored:
     array = library(ZARR).open_array(place.file, mode="r")
     return Stored(array, checked_axis(axis, array, place.file), name=place.file)
@@ -285,7 +269,7 @@ class _Pages:
 
 _OPENERS: dict[str, Callable[[ArrayPath, int, contextlib.ExitStack], Any]] = {
     ".npy": _open_npy,
-    RAW: _open_raw,
+    RAW: lambda place, axis, closers: _raw_layout(place),
     ZARR: _open_zarr,
     **dict.fromkeys(HDF5, _open_hdf5),
     **dict.fromkeys(TIFF, _open_tiff),
@@ -303,14 +287,20 @@ def check_new(place: ArrayPath) -> None:
 
 
 def begin(place: ArrayPath, fd: int, shape: tuple[int, ...], dtype: str) -> int:
-    """Write what a new file has besides its data; return the offset of the data.
-
-    Zarr stores are packed at the end. Raises OSError, and DataError if the format can't hold them.
+    """Write what a new file has besides its data; return their offset. Zarr stores are packed at
+    the end. Raises OSError, and DataError if the format can't hold them.
     """
     path = f"/proc/self/fd/{fd}"
     try:
         if place.suffix in HDF5:
-            return _begin_hdf5(place, path, shape, dtype)
+            h5py = library(place.suffix)
+            early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            early.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+            early.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+            with h5py.File(path, "w", locking=False) as file:  # we have locked it
+                name = place.part or "data"
+                array = file.create_dataset(name, shape=shape, dtype=dtype, dcpl=early)
+                return int(array.id.get_offset() or 0)
         if place.suffix in TIFF:
             tifffile, kind = library(place.suffix), {"photometric": "minisblack"}
             array = tifffile.memmap(path, shape=shape, dtype=dtype, bigtiff=True, **kind)
@@ -327,17 +317,6 @@ def begin(place: ArrayPath, fd: int, shape: tuple[int, ...], dtype: str) -> int:
     if place.suffix in (ZARR, RAW):
         return 0
     return os.pwrite(fd, input_files.npy_header(shape, dtype), 0)
-
-
-def _begin_hdf5(place: ArrayPath, path: str, shape: tuple[int, ...], dtype: str) -> int:
-    h5py = library(place.suffix)
-    early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    early.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-    early.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-    with h5py.File(path, "w", locking=False) as file:  # we have locked it
-        name = place.part or "data"
-        array = file.create_dataset(name, shape=shape, dtype=dtype, dcpl=early)
-        return int(array.id.get_offset() or 0)
 
 
 def pack_store(fd: int, shape: tuple[int, ...], dtype: str, axis: int, store: str) -> None:

@@ -43,9 +43,8 @@ ARCHIVE_ERRORS = (
 
 
 class ArrayLayout(msgspec.Struct, frozen=True):
-    """The array in a file. `dtype` is NumPy's string, byte order included ("<c8").
-
-    `library`: the suffix and the part that only the library of the format can read ("": anybody).
+    """The array in a file. `dtype` is NumPy's string, byte order included ("<c8"); `library`: the
+    suffix and the part that only the library of the format can read ("": anybody).
     """
 
     shape: tuple[int, ...]
@@ -56,10 +55,8 @@ class ArrayLayout(msgspec.Struct, frozen=True):
 
 
 def read_header(path: str, fd: int) -> ArrayLayout:
-    """Read the header of the .npy file behind `fd`; `path` is used in errors only.
-
-    The file must be exactly as long as its header says: further bytes are usually a second array
-    in the same file, which would otherwise be ignored silently.
+    """Read the header of the .npy file behind `fd`, which must be as long as its header says:
+    further bytes are usually a second array, which would otherwise be ignored silently.
     """
     size = os.fstat(fd).st_size
     try:
@@ -156,8 +153,7 @@ def file_kind(mode: int) -> str:
 def open_regular(path: str, expected: str, allow_pipe: bool = False) -> int:
     """Open a regular file; nothing else is opened for reading, which could block.
 
-    `allow_pipe`: a FIFO is accepted too; it ends at once if it has no writer. Only commands, not
-    the daemon, read these.
+    `allow_pipe`: for commands, not the daemon; a FIFO ends at once if it has no writer.
     """
     try:
         # O_PATH first: to open a device or a FIFO can block, or act on the device.

@@ -1,7 +1,6 @@
 """The journal of the daemon's jobs: written by a thread, many records in each commit.
 
-While a commit waits for the disk, the next one's records gather. The loop's thread never waits:
-`write` appends to a list, and what became of a write is reported on the loop's thread.
+While a commit waits for the disk, the next one's records gather. The loop's thread never waits.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ GATHER_SECONDS = 2.0
 and a volatile job that has ended lasts one."""
 MAX_GATHERED = 256
 """Writes that wait for that; more are written at once."""
-MAX_UNWRITTEN = 1024
+MAX_UNWRITTEN = 4096
 """More, while the disk doesn't respond or is full, and the oldest volatile jobs are dropped."""
 RETRY_SECONDS = 1.0
 """How long after a failure what was kept is written again."""
@@ -51,9 +50,7 @@ class JournalStatistics:
 
 
 class Journal:
-    """An open journal. `load` it, then write, on one thread, the loop's, where callbacks are
-    called, too.
-    """
+    """`load` it, then write, on the loop's thread, where callbacks are called, too."""
 
     def __init__(
         self,
@@ -63,10 +60,7 @@ class Journal:
         vfs: str | None = None,
         deadline: float = DEADLINE_SECONDS,
     ) -> None:
-        """Open or create the journal at `path`; `deadline`: see `expire`.
-
-        A file that can't be read is renamed, and a new one begins.
-        """
+        """`deadline`: see `expire`. Raises ConfigError."""
         if vfs is None:
             private_folder(path.parent, "state folder")
         self._file = JournalFile(path, bounds or journal_records.HistoryBounds(), time.time(), vfs)
@@ -75,7 +69,6 @@ class Journal:
         self._deadline = deadline
         self._lock = threading.Condition(threading.Lock())
         self._writes: list[journal_records.Write] = []
-        self._history = 0  # How many of these are volatile jobs
         self._due = math.inf
         self._queries: list[Query] = []
         self._committing: list[journal_records.Write] = []
@@ -104,11 +97,11 @@ class Journal:
         on_done: journal_records.OnWritten | None = None,
         urgent: bool = False,
     ) -> None:
-        """Write `records`, all or none of them, with the next commit.
+        """Write `records`, all or none of them.
 
         `on_done` is called with None once they are on disk, or with the error: CantCreate (no
-        room, or not writable), IOFailure. Without it they are kept after an error, and written as
-        soon as that is possible; unless that is `urgent`, they may wait for 2 s.
+        room, or not writable), IOFailure. Without it they are kept after an error, and may wait
+        for 2 s unless `urgent`.
         """
         write = journal_records.Write(records, on_done)
         now = time.monotonic()
@@ -122,10 +115,10 @@ class Journal:
             return
         with self._lock:
             self._writes.append(write)
-            self._history += _is_history(write)
-            if self._history > MAX_UNWRITTEN:
-                self._writes.remove(next(filter(_is_history, self._writes)))
-                self._history -= 1
+            if len(self._writes) > MAX_UNWRITTEN:
+                oldest = next(filter(_is_volatile_job, self._writes), None)
+                if oldest is not None:
+                    self._writes.remove(oldest)
             is_due = urgent or on_done is not None or len(self._writes) >= MAX_GATHERED
             due = now if is_due else now + GATHER_SECONDS
             if due < self._due:
@@ -134,17 +127,15 @@ class Journal:
         self._start()
 
     def query(self, wanted: journal_records.HistoryFilter, on_done: OnRows) -> None:
-        """Read jobs, newest first, what was written before included: ``on_done(jobs, error)``."""
+        """Read jobs, what was written before included: ``on_done(jobs, error)``."""
         with self._lock:
             self._queries.append((wanted, on_done))
             self._lock.notify()
         self._start()
 
     def expire(self, now: float) -> None:
-        """Answer those who wait for a disk that hasn't responded for the deadline.
-
-        Call it regularly; `now` is monotonic seconds. They get IOFailure. New jobs among them are
-        deleted if the commit succeeds after all.
+        """Answer those who wait for a disk that hasn't responded for the deadline: IOFailure. New
+        jobs among them are deleted if the commit succeeds after all. `now`: monotonic seconds.
         """
         with self._lock:
             stall = self._stall(now)
@@ -199,7 +190,12 @@ class Journal:
                 if writes:
                     self._commit(writes)
                 for wanted, on_done in queries:
-                    self._query(wanted, on_done)
+                    rows, failure = [], None
+                    try:
+                        rows = self._file.query(wanted)
+                    except errors.HetschedError as error:
+                        failure = error
+                    self._call_soon(functools.partial(on_done, rows, failure))
                 self._file.maintain(time.time())
             except Exception:  # a bug; the thread must go on
                 log.exception("unexpected error in the journal's thread")
@@ -217,7 +213,7 @@ class Journal:
                     break
                 self._lock.wait(None if math.isinf(seconds) else seconds)
             queries, self._queries = self._queries, []
-            self._committing, self._writes, self._history = self._writes, [], 0
+            self._committing, self._writes = self._writes, []
             self._due = math.inf
             if self._committing:
                 self._busy_since, self._has_expired = time.monotonic(), False
@@ -233,43 +229,30 @@ class Journal:
             failure = error
             outcomes = [failure] * len(writes)
             retry = [write for write in writes if write.on_done is None]
-        self._note_outcome(failure)
+            self.statistics.failures += 1
+            if self._failure is None:
+                log.error("%s", failure)
+        else:
+            seconds = time.monotonic() - self._busy_since
+            self.statistics.commits += 1
+            self.statistics.seconds += seconds
+            self.statistics.longest = max(self.statistics.longest, seconds)
+            self.statistics.last_at = time.time()
+            if self._failure is not None:
+                log.warning("%s: can be written again", self._path)
+        self._failure = failure
         with self._lock:
             self._busy_since = math.inf
             has_expired = self._has_expired
             if failure is not None or has_expired:
                 retry += forget_refused(writes)
             self._writes[:0] = retry
-            self._history += sum(map(_is_history, retry))
             if retry:
                 self._due = min(self._due, time.monotonic() + RETRY_SECONDS)
         self.numbers.reserved = self._file.reserved
         if not has_expired:
             results = list(zip(writes, outcomes, strict=True))
             self._call_soon(functools.partial(self._report, results))
-
-    def _query(self, wanted: journal_records.HistoryFilter, on_done: OnRows) -> None:
-        rows, failure = [], None
-        try:
-            rows = self._file.query(wanted)
-        except errors.HetschedError as error:
-            failure = error
-        self._call_soon(functools.partial(on_done, rows, failure))
-
-    def _note_outcome(self, failure: errors.HetschedError | None) -> None:
-        if failure is None:
-            seconds = time.monotonic() - self._busy_since
-            self.statistics.commits += 1
-            self.statistics.seconds += seconds
-            self.statistics.longest = max(self.statistics.longest, seconds)
-            self.statistics.last_at = time.time()
-        else:
-            self.statistics.failures += 1
-        if failure is not None and self._failure is None:
-            log.error("%s", failure)
-        elif failure is None and self._failure is not None:
-            log.warning("%s: can be written again", self._path)
-        self._failure = failure
 
     def _report(
         self, results: Sequence[tuple[journal_records.Write, errors.HetschedError | None]]
@@ -284,7 +267,7 @@ class Journal:
                 log.exception("unexpected error in a callback of the journal")
 
 
-def _is_history(write: journal_records.Write) -> bool:
+def _is_volatile_job(write: journal_records.Write) -> bool:
     return write.on_done is None and any(
         isinstance(r, journal_records.JournaledJob) for r in write.records
     )

@@ -1,7 +1,5 @@
 """The journal's file and its only connection: opening, commits, checkpoints, failures.
 
-Synchronous; `journal.py` calls it from a thread.
-
 After a failed commit it isn't known what is on disk: the kernel may have dropped pages that it
 couldn't write, and the next fsync succeeds all the same. With such a hole in the WAL everything
 behind it would be lost at a power cut, and a checkpoint would mix new pages with old ones. So the
@@ -9,8 +7,8 @@ file is closed, and before the next write the WAL is written again as it can be 
 The failed commit itself may be in it or not; jobs that were refused because of it are deleted
 by the next one.
 
-A file that can't be read is renamed, with a line in the log, and a new one takes its place. Job
-numbers go on: the highest is on record beside the file.
+A file that can't be read is renamed, and a new one takes its place. Job numbers go on: the highest
+is on record beside the file.
 """
 
 from __future__ import annotations
@@ -19,14 +17,15 @@ import contextlib
 import logging
 import os
 import re
-import struct
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import apsw
 
 from hetsched import errors
 from hetsched.store import database, journal_records, output_files
+from hetsched.store.journal_records import JournaledJob
 from hetsched.units import NUMBER_LIMIT
 
 log = logging.getLogger(__name__)
@@ -37,8 +36,6 @@ MAX_WAL_PAGES = 16 * CHECKPOINT_PAGES
 """More, because checkpoints fail, and commits are refused."""
 TRIM_EVERY = 256
 """Ended jobs between two checks of the bounds."""
-VACUUM_PAGES = 1024
-"""Free pages from which the file is shortened."""
 MAX_NUMBER = NUMBER_LIMIT // 2
 """A higher one on record is damage: nobody has had so many jobs."""
 _NOT_WRITABLE = (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError, apsw.AuthError)
@@ -56,10 +53,8 @@ class JournalFile:
         file_format: database.DatabaseFormat = journal_records.FORMAT,
         checkpoint_pages: int = CHECKPOINT_PAGES,
     ) -> None:
-        """Open or create the file. Raises ConfigError; the file is left as it is then.
-
-        `vfs`, `file_format` and `checkpoint_pages` are for tests; with a `vfs` there is no second
-        record of numbers.
+        """Raises ConfigError; the file is left as it is then. The last three are for tests: with a
+        `vfs` there is no second record of numbers.
         """
         self._path, self._bounds, self._vfs = path, bounds, vfs
         self._record_path = path.with_name(f"{path.name}.numbers")
@@ -90,11 +85,10 @@ class JournalFile:
             raise self._failed(error) from None
 
     def commit(self, writes: Sequence[journal_records.Write]) -> list[errors.HetschedError | None]:
-        """Write everything in one transaction, and wait until it is on disk.
-
-        Returns for each write None, or why it can't be encoded; then nothing of it was written.
+        """Write everything in one transaction, and wait until it is on disk; return for each
+        write None, or why it can't be encoded: then nothing of it was written.
         """
-        statements: list[journal_records.Statement] = []
+        statements: list[tuple[str, dict[str, Any]]] = []
         outcomes: list[errors.HetschedError | None] = []
         for write in writes:
             try:
@@ -117,15 +111,12 @@ class JournalFile:
             if isinstance(record, journal_records.NumbersReserved):
                 self._record(record.upto)
                 self.reserved = record.upto
-            elif (
-                isinstance(record, journal_records.JournaledJob | journal_records.JobUpdate)
-                and record.state is not None
-            ):
-                self._ended += 1
+            else:
+                self._ended += getattr(record, "state", None) is not None
         return outcomes
 
     def maintain(self, now: float) -> None:
-        """Checkpoint, trim and shorten if it is time to; after the outcomes were reported."""
+        """Checkpoint and trim if it is time to; after the outcomes were reported."""
         connection = self._connection
         if connection is None or self._must_repair:
             return
@@ -134,9 +125,6 @@ class JournalFile:
                 self._ended = 0
                 with database.transaction(connection):
                     journal_records.trim_ended(connection, self._bounds, now)
-                if connection.execute("PRAGMA freelist_count").get >= VACUUM_PAGES:
-                    vacuum = f"PRAGMA incremental_vacuum({VACUUM_PAGES})"
-                    connection.execute(vacuum).fetchall()
             if self._wal_pages >= self._checkpoint_due:
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
                 self._wal_pages = 0
@@ -165,14 +153,12 @@ class JournalFile:
     # ---- opening
 
     def _open(self, now: float) -> int:
-        """Open and check the file, reserve numbers; return the last that may have been given."""
+        """Reserve numbers; return the last that may have been given."""
         recorded = self._read_record()
-        wal = Path(f"{self._path}-wal")
-        log_before = wal.read_bytes() if wal.is_file() else b""
         try:
             if self._path.is_symlink() and not self._path.exists():
                 raise apsw.NotADBError(f"a link to {self._path.readlink()}, which doesn't exist")
-            last = self._check(recorded, log_before)
+            last = self._check(recorded)
             self._begin(last, now)
         except database.UNREADABLE as error:
             self._drop_connection()
@@ -189,11 +175,8 @@ class JournalFile:
         self._record(last + journal_records.BLOCK)
         return last
 
-    def _check(self, recorded: int, log_before: bytes) -> int:
-        """Return the last number that may have been given, and log what is missing.
-
-        `recorded`: by the second record; `log_before`: the WAL as it was found.
-        """
+    def _check(self, recorded: int) -> int:
+        """Return the last number that may have been given; `recorded`: by the second record."""
         connection = self._writable()
         row = connection.execute("SELECT reserved, is_open FROM journal").get
         if row is None or row[0] > MAX_NUMBER:
@@ -204,23 +187,13 @@ class JournalFile:
             result = connection.execute("PRAGMA quick_check(1)").get
             if result != "ok":
                 raise apsw.CorruptError(str(result).replace("\n", "; "))
-        number = int(max(last, recorded)) + 1
-        frames, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
-        if has_lost_commits(log_before, frames if last else 0):
-            aside = Path(f"{database.unreadable_name(self._path)}-wal")
-            aside.write_bytes(log_before)
-            log.error(
-                "%s: a part of its log can't be read; that is now %s. Jobs may be missing, and"
-                " numbers go on from %d",
-                *(self._path, aside, number),
-            )
-        elif recorded > last:
+        if recorded > last:
             what = "is an older one" if last else "was missing or empty"
             log.error(
                 "%s: %s, and the jobs up to %d aren't in it; numbers go on from there",
                 *(self._path, what, recorded),
             )
-        return number - 1
+        return int(max(last, recorded))
 
     def _begin(self, last: int, now: float) -> None:
         connection = self._writable()
@@ -230,7 +203,6 @@ class JournalFile:
             journal_records.trim_ended(connection, self._bounds, now)
 
     def _read_record(self) -> int:
-        """Return the highest number on record beside the file; 0 if there is none."""
         try:
             text = self._record_path.read_bytes()
             if not re.fullmatch(rb"\d{1,19}\n", text) or int(text) > MAX_NUMBER:
@@ -244,17 +216,13 @@ class JournalFile:
             return 0
 
     def _record(self, number: int) -> None:
-        """Write the record, and wait until it is on disk.
-
-        A failure is logged: the journal has the number too.
-        """
+        """Wait until the record is on disk. Without it the journal has the number, too."""
         if self._vfs is not None:
             return
-        path = str(self._record_path)
         try:
-            output_files.replace_file(path, f"{number}\n".encode())
+            output_files.replace_file(str(self._record_path), f"{number}\n".encode())
         except errors.HetschedError as error:
-            log.warning("%s: can't be written (%s)", path, error)
+            log.warning("%s: can't be written (%s)", self._record_path, error)
 
     def _connect(self) -> apsw.Connection:
         is_new = self._vfs is None and not self._path.exists()
@@ -265,22 +233,18 @@ class JournalFile:
                 raise apsw.IOError(f"journal mode is {mode}, not wal")
             connection.set_busy_timeout(0)  # nobody else uses it
             connection.set_wal_hook(self._on_wal)
-            if is_new:
-                self._sync_new_folder()
+            if is_new:  # a new state folder's entry; SQLite syncs those in the folder
+                folder = str(self._path.parent)
+                with (
+                    contextlib.suppress(OSError, errors.HetschedError),
+                    output_files.open_folder(folder) as parent,
+                ):
+                    output_files.fsync(folder, parent)
         except BaseException:
             connection.close()
             raise
         self._connection = connection
         return connection
-
-    def _sync_new_folder(self) -> None:
-        """Wait until a new state folder's entry is on disk; SQLite syncs those in the folder."""
-        folder = str(self._path.parent)
-        with (
-            contextlib.suppress(OSError, errors.HetschedError),
-            output_files.open_folder(folder) as parent,
-        ):
-            output_files.fsync(folder, parent)
 
     def _readable(self) -> apsw.Connection:
         """Return the connection; after a failure a new one, which may only read."""
@@ -319,22 +283,13 @@ class JournalFile:
 
 
 def forget_refused(writes: Sequence[journal_records.Write]) -> list[journal_records.Write]:
-    """Return what deletes the jobs that were refused because these writes failed.
-
-    Some of them may be in the file all the same.
+    """Return what deletes the jobs that were refused because these writes failed: some of them
+    may be in the file all the same.
     """
-    numbers = [
-        record.number
-        for write in writes
-        if write.on_done is not None
-        for record in write.records
-        if isinstance(record, journal_records.JournaledJob)
-    ]
-    return (
-        [journal_records.Write([journal_records.JobForgotten(number) for number in numbers])]
-        if numbers
-        else []
-    )
+    waited_for = [write.records for write in writes if write.on_done is not None]
+    jobs = [each for records in waited_for for each in records if isinstance(each, JournaledJob)]
+    forgotten = [journal_records.JobForgotten(job.number) for job in jobs]
+    return [journal_records.Write(forgotten)] if forgotten else []
 
 
 def write_error(path: Path, error: Exception) -> errors.HetschedError:
@@ -363,49 +318,21 @@ def open_error(path: Path, error: Exception) -> errors.ConfigError:
     return errors.ConfigError(f"{path}: {state} ({error}); check its disk")
 
 
-_CHUNK = 1 << 16
-"""Bytes; SQLite's VFS writes at most 128 KiB at once."""
-_OPEN = [apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_READWRITE, 0]
-_HEADER, _FRAME_HEADER = 32, 24
-_MAGICS = (0x377F0682, 0x377F0683)
-
-
 def rewrite_wal(path: Path, vfs: str | None) -> bool:
-    """Rewrite and sync the WAL of the database at `path`; return whether there was something.
+    """Write the WAL again, and sync it; return whether there was something. Raises apsw.Error.
 
-    The caller holds the lock of the database, writes nothing before this, and opens the database
-    again afterwards. Raises apsw.Error.
+    The caller holds the lock of the database, and opens it again before it writes.
     """
+    flags = [apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_READWRITE, 0]
     try:
-        wal = apsw.VFSFile(vfs or apsw.vfs_names()[0], f"{path}-wal", list(_OPEN))
+        wal = apsw.VFSFile(vfs or apsw.vfs_names()[0], f"{path}-wal", flags)
     except apsw.CantOpenError:
         return False  # there is none, or SQLite reports why it can't be opened
     with contextlib.ExitStack() as stack:
         stack.callback(wal.xClose)
-        size = wal.xFileSize()
-        for offset in range(0, size, _CHUNK):
-            wal.xWrite(wal.xRead(min(_CHUNK, size - offset), offset), offset)
+        size, step = wal.xFileSize(), 1 << 16  # SQLite's VFS writes at most 128 KiB at once
+        for offset in range(0, size, step):
+            wal.xWrite(wal.xRead(min(step, size - offset), offset), offset)
         if size:
             wal.xSync(apsw.SQLITE_SYNC_FULL)
     return size > 0
-
-
-def has_lost_commits(wal: bytes, readable_frames: int) -> bool:
-    """Return whether a WAL holds commits behind the frames that SQLite can read.
-
-    A process that was killed leaves frames without their commit, which nobody was told of. A
-    commit behind a hole is damage, or, after a power cut, one that wasn't acknowledged either.
-    Source: SQLite, "WAL-mode File Format".
-    """
-    if len(wal) < _HEADER or not any(wal):
-        return False
-    magic, _, page_size, _, *salts = struct.unpack_from(">6I", wal)
-    if magic not in _MAGICS or page_size < 512:
-        return True
-    size = _FRAME_HEADER + page_size
-    frames = (len(wal) - _HEADER) // size
-    for index in range(readable_frames, frames):
-        _, pages, *frame_salts = struct.unpack_from(">4I", wal, _HEADER + index * size)
-        if pages and frame_salts == salts:
-            return True
-    return False

@@ -80,11 +80,8 @@ BLOCK = 4000
 
 
 class NumberBlocks:
-    """Gives out job numbers, which never repeat, from `next_number` up to `reserved`.
-
-    Not after a crash either, nor if the journal is lost: numbers are reserved in blocks, in the
-    journal and in a small file beside it, before they are given to jobs. A crash skips the rest of
-    a block. On the loop's thread only.
+    """Gives out job numbers, which never repeat: they are reserved in blocks, in the journal and
+    in a small file beside it. A crash skips the rest of a block. On the loop's thread only.
 
     `reserve`: called with the number up to which more are needed, once half of a block is used;
     `reserved` is set to it, by any thread, when that is on disk.
@@ -98,7 +95,7 @@ class NumberBlocks:
         self._reserve = reserve
 
     def take(self) -> int:
-        """Return a number that no job has had, nor will have after a crash. Raises TryAgain."""
+        """Raises TryAgain."""
         if self.last >= self.reserved:
             raise errors.TryAgain(
                 "the journal's disk is slow: there are no new job numbers; try again"
@@ -116,7 +113,7 @@ class NumberBlocks:
 
 
 def job_token(journal_token: str, number: int) -> str:
-    """Return what marks files as those of one job; "": no journal has it."""
+    """Return what marks the files of a job; "": no journal has it."""
     return journal_token and f"{journal_token}-{number}"
 
 
@@ -126,10 +123,7 @@ OnWritten = Callable[[errors.HetschedError | None], None]
 
 
 class Write(NamedTuple):
-    """Records that are written together, or not at all.
-
-    Without `on_done` they are kept and written again until that succeeds.
-    """
+    """Records that are written together; without `on_done` again and again until that succeeds."""
 
     records: Sequence[Record]
     on_done: OnWritten | None = None
@@ -137,9 +131,8 @@ class Write(NamedTuple):
 
 @dataclass(frozen=True)
 class JournalContents:
-    """What a daemon needs at its start: `next_number` was never given to a job, and a block of
-    numbers from it is reserved; the jobs are in the order of their numbers. The token
-    distinguishes what this journal's jobs leave on disk from others'.
+    """What a daemon needs at its start, jobs by number. A block of numbers from `next_number` on
+    is reserved; `token` marks what this journal's jobs leave on disk.
     """
 
     next_number: int
@@ -212,8 +205,6 @@ FORMAT = database.DatabaseFormat(
     # EXCLUSIVE before the first read: then the WAL needs no shared memory, which network file
     # systems lack. Checkpoints are run by `JournalFile`, not within a commit.
     first_pragmas="PRAGMA busy_timeout = 500; PRAGMA locking_mode = EXCLUSIVE",
-    # Not in an existing file, where it would write.
-    creation_pragmas="PRAGMA auto_vacuum = INCREMENTAL",
     pragmas=f"""PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
         PRAGMA wal_autocheckpoint = 0; PRAGMA journal_size_limit = {WAL_LIMIT};
         PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF; PRAGMA temp_store = MEMORY""",
@@ -248,13 +239,9 @@ _SQL: dict[type, str] = {
     NumbersReserved: "UPDATE journal SET reserved = max(reserved, :upto)",
 }
 
-Statement = tuple[str, dict[str, Any]]
 
-
-def statement(record: Record) -> Statement:
-    """Return the SQL of `record`, and its values. Raises what msgspec raises if it can't encode
-    them.
-    """
+def statement(record: Record) -> tuple[str, dict[str, Any]]:
+    """Return the SQL of `record`, and its values. Raises msgspec's errors."""
     row = msgspec.structs.asdict(record)
     if isinstance(record, JournaledJob):
         row["spec"] = _encode(record.spec)
@@ -269,15 +256,12 @@ def statement(record: Record) -> Statement:
 
 def encode_state(state: Done | Failed) -> bytes:
     """Encode a final state; without results, which are in memory, and bounded in size."""
-    if state.results:
-        state = msgspec.structs.replace(state, results={})
-    raw = _encode(state)
+    raw = _encode(msgspec.structs.replace(state, results={}))
     if len(raw) <= MAX_STATE_BYTES:
         return raw
-    report = state.report
-    devices = tuple(msgspec.structs.replace(device, chunks=()) for device in report.devices)
-    shortened = msgspec.structs.replace(report, devices=devices)
-    return _encode(msgspec.structs.replace(state, report=shortened))
+    devices = [msgspec.structs.replace(each, chunks=()) for each in state.report.devices]
+    shortened = msgspec.structs.replace(state.report, devices=tuple(devices))
+    return _encode(msgspec.structs.replace(state, results={}, report=shortened))
 
 
 def ended_stage(state: Done | Failed) -> Stage:

@@ -1,7 +1,6 @@
-"""Sparse matrices and arrays in Matrix Market and .npz files.
+"""Sparse matrices and arrays in Matrix Market and .npz files, read by a process of its own.
 
-The shapes are known from the beginning of the file; nothing is unpickled. The file is read by a
-process of its own.
+The shapes are known from the beginning of the file.
 """
 
 from __future__ import annotations
@@ -45,9 +44,7 @@ Shapes = dict[str, tuple[tuple[int, ...], str]]
 
 @dataclass(frozen=True)
 class MatrixHeader:
-    """A matrix in a file; `dtype`: NumPy's name of what it is read as.
-
-    `entries`: of a sparse matrix, once all that the file implies is stored: an estimate for
+    """`entries`: of a sparse matrix, once all that the file implies is stored: an estimate for
     symmetric ones, exact if their diagonal is full. None: a dense array.
     """
 
@@ -56,7 +53,7 @@ class MatrixHeader:
     entries: int | None = None
 
     def sparse_shapes(self, path: str) -> Shapes:
-        """Return the shapes of compressed sparse rows. Raises DataError if it isn't square."""
+        """Return the shapes of compressed sparse rows. Raises DataError."""
         if self.entries is None:
             raise errors.DataError(f"{path}: holds a dense array; {HOW_TO_SAVE}")
         rows, columns = self.shape
@@ -88,7 +85,6 @@ def is_matrix_file(fd: int) -> bool:
 
 
 def read_matrix_header(path: str, fd: int) -> MatrixHeader:
-    """Return what the file behind `fd` holds; `path` is used in errors only."""
     try:
         start = os.pread(fd, MAX_HEADER, 0)
     except OSError as error:

@@ -72,16 +72,11 @@ class StoredModel(ModelKey, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def key(self) -> ModelKey:
         return _key_of(self, ModelKey)
 
-    def with_run(self, samples: Iterable[Sample], at: float) -> StoredModel:
-        history = self.history()
-        history.add(samples, at)
-        return StoredModel.of(self.key, history)
-
     def merged(self, other: StoredModel) -> StoredModel:
-        """Merge two models of one key, by time; return this one if the other adds nothing.
+        """Merge two models of one key; return this one if the other adds nothing.
 
-        Observations in both count once. The number of runs is the larger of the two, since one of
-        two histories of a machine is usually a continuation of the other.
+        The number of runs is the larger of the two, since one of two histories of a machine is
+        usually a continuation of the other.
         """
         ours, theirs = Counter(self.observations), Counter(other.observations)
         runs = max(self.runs, other.runs)
@@ -94,7 +89,6 @@ class StoredModel(ModelKey, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return History(self.runs, self.observations)
 
     def knots(self, curve: CurveName) -> list[Knot]:
-        """Return the evidence for one curve, by units."""
         windows = self.history().windows(curve)
         return [] if windows is None else windows.knots()
 
@@ -113,7 +107,6 @@ class StoredRaces(RaceKey, frozen=True, kw_only=True, forbid_unknown_fields=True
         return _key_of(self, RaceKey)
 
     def merged(self, other: StoredRaces) -> StoredRaces:
-        """Merge the races of one key, by time; return this one if the other adds nothing."""
         added = [race for race in other.races if race not in self.races]
         if not added:
             return self
@@ -165,12 +158,6 @@ def read_keys(connection: apsw.Connection, kind: type[_KeyType]) -> list[_KeyTyp
     return [msgspec.json.decode(text, type=kind) for (text,) in rows]
 
 
-def read_all(connection: apsw.Connection, kind: type[Record]) -> list[Record]:
-    rows = connection.execute("SELECT value FROM record WHERE kind = ?", (_KINDS[kind],))
-    records = [msgspec.json.decode(text, type=kind) for (text,) in rows]
-    return sorted(records, key=lambda record: record.key)
-
-
 def read_again(connection: apsw.Connection, key: Key, kind: type[Record]) -> Record | None:
     """As `read`, to add to the record; None if it can't be read, so that it is learnt again."""
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
@@ -185,13 +172,8 @@ def write(connection: apsw.Connection, key: Key, value: Stored) -> None:
 
 def delete_models(connection: apsw.Connection, keys: Iterable[ModelKey]) -> None:
     """Delete these models, and their races."""
-    for key in keys:
-        delete(connection, [key, key.race_key])
-
-
-def delete(connection: apsw.Connection, keys: Iterable[Key]) -> None:
-    sql = "DELETE FROM record WHERE kind = ? AND key = ?"
-    connection.executemany(sql, [(_KINDS[type(key)], _json(key)) for key in keys])
+    rows = [(_KINDS[type(each)], _json(each)) for key in keys for each in (key, key.race_key)]
+    connection.executemany("DELETE FROM record WHERE kind = ? AND key = ?", rows)
 
 
 def used_bytes(connection: apsw.Connection) -> int:
@@ -266,11 +248,15 @@ def collect(path: Path) -> Export:
     if not path.exists():
         return Export(hetsched=__version__, models=())
     with _connection(path, database.open_for_reading) as connection:
-        return Export(
-            hetsched=__version__,
-            models=tuple(read_all(connection, StoredModel)),
-            races=tuple(read_all(connection, StoredRaces)),
-        )
+        keys = sorted(read_keys(connection, ModelKey))
+        models = [read(connection, key, StoredModel) for key in keys]
+        race_keys = sorted(read_keys(connection, RaceKey))
+        races = [read(connection, key, StoredRaces) for key in race_keys]
+    return Export(
+        hetsched=__version__,
+        models=tuple(filter(None, models)),
+        races=tuple(filter(None, races)),
+    )
 
 
 def restore(path: Path, export: Export) -> Counter[str]:

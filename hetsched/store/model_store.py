@@ -1,9 +1,8 @@
 """The learnt models, kept between runs in ``models.db``, shared by the daemon and embedded runs.
 
-Owns a copy in memory of the part of the file that is in use. If the file can't be used (disk
-full, made read-only during a run, of a newer version), one warning is logged and learning
-continues in memory: no job fails because of it. Data that couldn't be written is written once the
-file is usable again. A file that can't be read when it is opened is set aside.
+If the file can't be used (disk full, made read-only during a run, of a newer version), one warning
+is logged and learning continues in memory: no job fails because of it. What couldn't be written is
+written once that is possible again.
 
 Processes that share the file add to its records under its lock and lose none of each other's
 runs. Each reads again what it needs when another one has written.
@@ -45,11 +44,10 @@ MAX_RACE_KEYS = 512
 
 
 class ModelStore:
-    """The models of this machine. Used by one thread at a time, any thread.
+    """The models of this machine; one thread at a time. `path`: None: in memory only.
 
-    `path`: None: in memory only. `max_bytes`: of the histories in memory; the file may have twice
-    that. Those used least recently are dropped from memory, those observed least recently from
-    the file.
+    `max_bytes`: of the histories in memory; the file may have twice that. Those used least
+    recently are dropped from memory, those observed least recently from the file.
     """
 
     def __init__(
@@ -75,10 +73,8 @@ class ModelStore:
     def load_many(
         self, keys: Iterable[ModelKey], link: bool | None = None
     ) -> list[DeviceModel | None]:
-        """Return the models of `keys`, or None for each without one. A model never changes.
-
-        `link`: whether the device has a link, so that its chunks' phases are Affine; by default,
-        whether copies were observed.
+        """A model never changes. `link`: whether the device has a link, so that its chunks' phases
+        are Affine; by default, whether copies were observed.
         """
         self._refresh()
         return [self._history(key).model(link) for key in keys]
@@ -87,7 +83,6 @@ class ModelStore:
         return self._history(key).runs
 
     def shares(self, key: ModelKey) -> list[Sample]:
-        """Return the whole shares that are kept."""
         return list(self._history(key).windows("total") or ())
 
     def keys(self) -> list[ModelKey]:
@@ -128,7 +123,6 @@ class ModelStore:
         return record
 
     def add_race(self, key: RaceKey, race: Race) -> None:
-        """Add a race. Written at the next `flush`."""
         self._races.put(key, self.races(key).with_race(race))
         self._new_races.append((key, race))
 
@@ -186,14 +180,14 @@ class ModelStore:
 
     def _write_all(self, connection: apsw.Connection) -> None:
         database.check_version(connection, model_records.FORMAT, self._name)
-        models: dict[ModelKey, model_records.StoredModel] = {}
+        histories: dict[ModelKey, History] = {}
         for key, samples, at in self._new_runs:
-            if key not in models:
+            if key not in histories:
                 stored = model_records.read_again(connection, key, model_records.StoredModel)
-                models[key] = stored or model_records.StoredModel.of(key, History())
-            models[key] = models[key].with_run(samples, at)
-        for key, model in models.items():
-            model_records.write(connection, key, model)
+                histories[key] = stored.history() if stored else History()
+            histories[key].add(samples, at)
+        for key, history in histories.items():
+            model_records.write(connection, key, model_records.StoredModel.of(key, history))
         for race_key, race in self._new_races:
             before = model_records.read_again(connection, race_key, model_records.StoredRaces)
             races = (*before.races, race) if before else (race,)

@@ -10,12 +10,9 @@ The values of a Zarr store are written to a plain file, too, and packed into its
 two devices that write to the same chunk would lose data. So are those of files whose axis of units
 isn't the first, as each unit would be written in many places.
 
-Without a record in the journal the job goes on where its outputs were complete. While it runs,
-they are synced now and then; after that the units that were finished before are noted in a small
-file beside each hidden one. The next daemon opens the hidden file again instead of a new one, if
-it belongs to the same job on the same inputs.
-
-Python ignores SIGXFSZ, so exceeding RLIMIT_FSIZE raises EFBIG here instead of a signal.
+While a job runs, its outputs are synced now and then; after that the units that were finished
+before are noted in a small file beside each hidden one. The next daemon opens the hidden file
+again, if it belongs to the same job on the same inputs.
 """
 
 from __future__ import annotations
@@ -84,9 +81,8 @@ class PreparedOutput(msgspec.Struct, frozen=True):
     def publish(self, sync: bool = True) -> None:
         """Name the file, and wait until its name is on disk. May be repeated.
 
-        If the hidden name is gone, the file was published before, and may have been removed or
-        replaced since. So after an error the hidden file is kept until the journal has the end of
-        its job, or the caller gives up: then `discard` it.
+        If the hidden name is gone, the file was published before. So after an error it is kept
+        until the journal has the end of its job, or the caller gives up: then `discard` it.
         """
         target = os.fsdecode(self.target)
         with creation_errors(target), open_folder(target) as folder:
@@ -137,9 +133,8 @@ class PreparedOutput(msgspec.Struct, frozen=True):
 
 
 def publish_all(outputs: Sequence[PreparedOutput], sync: bool = True) -> None:
-    """Name several files, in order, until one fails. May be repeated.
-
-    They can't get their names at once. So the error of a later one tells which ones have theirs.
+    """Name several files, in order, until one fails: the error tells which ones have their names.
+    May be repeated.
     """
     written: list[str] = []
     try:
@@ -170,8 +165,8 @@ def discard_all(outputs: Iterable[PreparedOutput]) -> None:
 class OutputFile:
     """An unfinished file: its space is allocated, and its data must be written to `fd`.
 
-    End it with `publish`, or with `discard`, after `prepare`, too. `path` is the target, absolute,
-    links resolved; `mode` that of the file that is replaced, or None; `finished` the units that an
+    End it with `publish`, or with `discard`, after `prepare`, too. `path` is the target, links
+    resolved; `mode` that of the file that is replaced, or None; `finished` the units that an
     earlier daemon has completed in it.
     """
 
@@ -198,10 +193,10 @@ class OutputFile:
             written += os.pwrite(self.fd, block, offset + written)
 
     def prepare(self, sync: bool = True) -> PreparedOutput:
-        """Write the complete file to disk under its hidden name. It stays open, and locked.
+        """Complete the file under its hidden name. It stays open, and locked.
 
-        `sync`: wait until it is on disk, so that it survives a power cut. A file that replaces
-        another is always synced: else a power cut could take both.
+        `sync`: wait until it is on disk. A file that replaces another is always synced: else a
+        power cut could take both.
         """
         try:
             with creation_errors(self.path), open_folder(self.path) as folder:
@@ -287,11 +282,10 @@ def create_output(
 ) -> OutputFile:
     """Create an unfinished file for an array, with all its space allocated.
 
-    `axis`: of its units, which are written one after the other all the same. The name tells the
-    format, and is that of a ``.npy`` file if it doesn't. `inputs` (st_dev, st_ino) must not be the
-    output. `token` determines the hidden name: a file of that name is a leftover, and replaced.
-    But one with the same `identity` (of the job and its inputs), in which units are known to be
-    complete, is opened again.
+    `axis`: of its units, which are written one after the other all the same. `inputs` (st_dev,
+    st_ino) must not be the output. `token` determines the hidden name: a file of that name is a
+    leftover, and replaced. But one with the same `identity` (of the job and its inputs), in which
+    units are known to be complete, is opened again.
     """
     place, nbytes = split_path(path), math.prod(shape) * np.dtype(dtype).itemsize
     formats.check_new(place)
@@ -368,9 +362,8 @@ def check_output(
 
 
 def check_folder(path: str, nbytes: int) -> None:
-    """Check that a file of `nbytes` can be created or replaced at `path`, by creating one there.
-
-    The mode bits of a folder don't tell: a file system may be read-only, or full.
+    """Check that a file of `nbytes` can be created at `path`, by creating one there: a file system
+    may be read-only, or full.
     """
     output = create_file(path, 0, force=True)
     try:
@@ -405,10 +398,7 @@ def write_whole(path: str, raw: bytes, force: bool = False) -> None:
 def _checked_target(
     path: str, force: bool, inputs: Collection[tuple[int, int]]
 ) -> tuple[str, int | None]:
-    """Return the file that a new one at `path` becomes or replaces, links resolved, and its mode.
-
-    The mode is None if there is no file yet. Raises CantCreate, DataError.
-    """
+    """Return the file that one at `path` becomes or replaces, and its mode, None: no file."""
     with creation_errors(path):
         target = os.path.realpath(path)
         try:
@@ -434,10 +424,7 @@ def _open_new(hidden: str) -> int:
 
 
 def _open_hidden(target: str) -> tuple[int, str]:
-    """Open a new hidden file; replace one that a killed process has left for this target.
-
-    The lock tells the two apart: that of a process that was killed is free.
-    """
+    """Open a new hidden file; replace one that a killed process has left: its lock is free."""
     digest = hashlib.blake2b(os.fsencode(Path(target).name), digest_size=8).hexdigest()
     usual = _hidden_path(target, digest)
     with contextlib.suppress(OSError):
@@ -509,9 +496,8 @@ _decode_parts = msgspec.msgpack.Decoder(PartsRecord).decode
 
 
 def mark_finished(files: Sequence[tuple[str, int, int]], identity: str, ranges: Ranges) -> None:
-    """Note that these units of output files (hidden name, descriptor, offset) are complete.
-
-    Waits until their data are on disk. After an error nothing new is noted.
+    """Note, once they are on disk, that these units of files are complete: their hidden names,
+    descriptors, offsets. After an error nothing new is noted.
     """
     for path, fd, _ in files:
         fsync(path, fd)
@@ -524,10 +510,7 @@ def mark_finished(files: Sequence[tuple[str, int, int]], identity: str, ranges: 
 
 
 def _open_finished(hidden: str, identity: str, nbytes: int) -> tuple[int, PartsRecord] | None:
-    """Open a hidden file again, and return its descriptor and what is noted of it.
-
-    None: there is none for this job, or it isn't as noted.
-    """
+    """Open a hidden file again; None: there is none for this job, or it isn't as noted."""
     fd = -1
     with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
         path = Path(_parts_path(hidden))
@@ -551,20 +534,14 @@ def _open_finished(hidden: str, identity: str, nbytes: int) -> tuple[int, PartsR
 
 
 def remove_unfinished(path: str, token: str) -> None:
-    """Remove what a job with this token has left for `path`.
-
-    A job that has several outputs adds their names to its token.
-    """
+    """Remove what a job with this token has left; with several outputs it adds their names."""
     with contextlib.suppress(OSError):
         for entry in _unfinished(path, token):
             _remove(str(entry))
 
 
 def finished_at(path: str, token: str) -> float:
-    """Return when finished parts of a job with this token were last noted; 0: never.
-
-    Seconds since the epoch, by the file system. Raises OSError.
-    """
+    """Return when finished parts of a job were last noted, by the file system; 0: never."""
     notes = [entry for entry in _unfinished(path, token) if entry.suffix == ".parts"]
     return max((entry.stat().st_mtime for entry in notes), default=0.0)
 
@@ -589,10 +566,8 @@ def _unfinished(path: str, token: str) -> list[Path]:
 
 
 def _hidden_path(target: str, token: str) -> str:
-    """Return the hidden name of the unfinished file for `target` that `token` determines.
-
-    A token is unique to a journal, a job and an output, so that after a crash the file can be
-    found, and belongs to nobody else.
+    """Return a hidden name. A token is unique to a journal, a job and an output, so that after a
+    crash the file can be found, and belongs to nobody else.
     """
     return os.path.join(os.path.dirname(target), f".hetsched-{token}.part")
 

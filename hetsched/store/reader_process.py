@@ -35,10 +35,9 @@ def read_apart(
     seconds: float = START_SECONDS,
     fds: Sequence[int] = (),
 ) -> bytes:
-    """Return what ``python -m module`` prints, whose `main` calls `serve`.
+    """Return what ``python -m module`` prints, which calls `serve`; its data may take `nbytes`.
 
-    `nbytes`: memory that its data may take. Raises DataError, IOFailure, TryAgain, all with the
-    name of the file.
+    Raises DataError, IOFailure, TryAgain.
     """
     memory = READER_BYTES + THREAD_BYTES * (os.cpu_count() or 1) + nbytes
     # -P: no file of the working folder may shadow a module.

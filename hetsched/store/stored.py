@@ -20,18 +20,12 @@ MAX_GRANULE_BYTES = 256 << 20
 
 
 class Stored:
-    """An array-like object seen with its axis of units first. Slices of units can be read.
-
-    Attributes
-    ----------
-    granule : int, units
-        Length of its chunks along that axis; 1: it has none.
-    """
+    """An array-like object seen with its axis of units first. `granule`: units of a chunk."""
 
     def __init__(
         self, array: Any, axis: int, lock: threading.Lock | None = None, name: str = ""
     ) -> None:
-        """`name`: of the file that is read by the library of its format."""
+        """`name`: of a file that its library reads."""
         self.array, self.axis = array, axis
         self._lock, self._name = lock, name
         shape = tuple(map(int, array.shape))

@@ -2,8 +2,8 @@
 
 The disk is in memory; the journal's code and SQLite are the real ones. The disk fails, once, for
 a while or now and then, and the power at a random operation, also while the file is created,
-checked, recovered, checkpointed, trimmed, shortened, repaired and closed; then the next daemon
-opens what is left, and so on.
+checked, recovered, checkpointed, trimmed, repaired and closed; then the next daemon opens what is
+left, and so on.
 """
 
 from __future__ import annotations
