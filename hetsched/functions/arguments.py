@@ -44,10 +44,7 @@ class Options(msgspec.Struct, frozen=True):
 
 
 def checked_options(*, devices: Any = (), memory: Any = None, **others: Any) -> Options:
-    """Check options also of calls that become no job, which would check them.
-
-    Raises UsageError.
-    """
+    """Check options also of calls that become no job, which would check them."""
     given = {name: _plain(value) for name, value in {"memory": memory, **others}.items()}
     if type(given.get("broadcast")) is int:  # no bool
         given["broadcast"] = (given["broadcast"],)
@@ -82,10 +79,7 @@ def make_call(
     broadcast: int | Iterable[int] = (),
     dtype: Any = None,
 ) -> Call:
-    """Return what `map` is to compute; `stack` closes the files that it reads.
-
-    Raises UsageError, DataError, InputMissing.
-    """
+    """`stack` closes the files that the call reads. Raises UsageError, DataError, InputMissing."""
     if not callable(f):
         raise UsageError(f"{quoted(f)} should be a function")
     f = undecorated(f)

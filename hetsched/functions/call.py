@@ -146,13 +146,6 @@ class Call:
         """Whether devices with memory of their own can have its arrays."""
         return not any(isinstance(each, Stored) for each in (*self.split, *self.outputs))
 
-    def units_per_piece(self) -> int:
-        """Return the number of units that the function gets at once."""
-        arrays = [*self.split, *self.outputs]
-        unit = int(sum(a.nbytes // max(1, a.shape[0]) for a in arrays))
-        count = max(1, PIECE_BYTES // max(1, unit), 4 * self.overlap)
-        return max(1, count // self.granule) * self.granule
-
     def in_context(self, f: Callable[..., Any], *arguments: Any) -> Any:
         """Call `f` with the context variables of the caller of `map`."""
         return self.context.copy().run(f, *arguments)
@@ -169,9 +162,8 @@ class Call:
         first: int,
         count: int,
     ) -> None:
-        """Compute a chunk of the engine's job, in the arrays of a device.
-
-        Arrays that aren't in memory are the call's own, and the job's units are granules.
+        """Compute a chunk of the engine's job, in the arrays of a device. If the call's own aren't
+        in memory, the job's units are granules.
         """
         begun = time.thread_time()
         if self.is_in_memory:
@@ -192,7 +184,10 @@ class Call:
         base: int = 0,
     ) -> None:
         """Compute `count` units from unit `start` on, at `base` in `split`, at 0 in `outputs`."""
-        step = self.units_per_piece()
+        arrays = [*self.split, *self.outputs]
+        unit_bytes = int(sum(a.nbytes // max(1, a.shape[0]) for a in arrays))
+        step = max(1, PIECE_BYTES // max(1, unit_bytes), 4 * self.overlap)
+        step = max(1, step // self.granule) * self.granule
         partial: Any = None
         for low in range(0, count, step):
             if self.is_cancelled or self.failure is not None:
@@ -206,7 +201,7 @@ class Call:
                     values = self._compete(self.race, blocks, whole, unit, places)
                 else:
                     values = self.apply(blocks, whole, unit, places)
-                for array in (*self.split, *self.outputs):
+                for array in arrays:
                     if isinstance(array, np.ndarray):
                         drop_pages(array[unit : start + high])
                 if self.progress is not None and self._are_own(places):
@@ -255,9 +250,8 @@ class Call:
         first: int,
         xp: Any,
     ) -> None:
-        """Compute a chunk of the engine's job in the memory of a GPU; `xp`: CuPy, or None.
-
-        What it raises isn't the call's failure: other devices compute the chunk then.
+        """Compute a chunk of the engine's job in the memory of a GPU; `xp`: CuPy, or None. What it
+        raises isn't the call's failure: other devices compute the chunk then.
         """
         if self.is_cancelled or self.failure is not None:
             raise Cancelled
@@ -352,7 +346,6 @@ class Call:
         return [moved[i] if is_split else _read_only(whole[i]) for is_split, i in self.positions]
 
     def write(self, values: Sequence[np.ndarray], outputs: Sequence[np.ndarray | Place]) -> None:
-        """Write results to their place."""
         if len(values) != len(outputs):
             raise DataError(
                 f"{function_name(self.f)} returned {len(values)} arrays, for other units"
@@ -383,7 +376,6 @@ class Call:
         return [self._result(value, units) for value in values]
 
     def layouts(self, values: Sequence[np.ndarray]) -> tuple[Layout, ...]:
-        """Return the layouts of results."""
         return tuple(
             Layout(v.shape[1:], str(v.dtype if self.dtype is None else self.dtype)) for v in values
         )

@@ -21,10 +21,8 @@ MAX_ITEMS = 100
 
 
 def identity(f: Any, keywords: Mapping[str, Any]) -> str:
-    """Return a function's name with a hash of its code and of the kind of its keywords.
-
-    Values of numbers and text count, since they often determine the time; arrays count by their
-    shape and dtype, other objects by their type.
+    """Return a function's name with a hash of its code and of its keywords: of numbers and text,
+    which often determine the time, of arrays' shapes and dtypes, of other objects' types.
     """
     state = hashlib.blake2b(digest_size=8)
     _add(state, f, MAX_DEPTH)
@@ -48,13 +46,8 @@ def function_name(f: Any) -> str:
 
 
 def find_function(name: str, folder: str = "", is_edited: bool = False) -> Callable[..., Any]:
-    """Import ``module:qualname``, from sys.path or `folder`.
-
-    `is_edited`: load the module anew, and from `folder` first.
-
-    Raises
-    ------
-    UsageError
+    """Import ``module:qualname``, from sys.path or `folder`; if its module `is_edited` anew, and
+    from `folder` first. Raises UsageError.
     """
     module, _, qualname = name.partition(":")
     if not module or not qualname:
@@ -81,10 +74,7 @@ def find_function(name: str, folder: str = "", is_edited: bool = False) -> Calla
 def current_function(
     name: str, code: str, keywords: Mapping[str, Any], folder: str = ""
 ) -> Callable[..., Any]:
-    """Find the function whose identity is `code`: its module may have been edited since loaded.
-
-    Raises UsageError, DataError.
-    """
+    """Find the function whose identity is `code`. Raises UsageError, DataError."""
     for is_edited in (False, True):
         function: Callable[..., Any] = undecorated(find_function(name, folder, is_edited))
         if identity(function, keywords) == code:

@@ -54,11 +54,7 @@ def mapped(
 ) -> Mapped:
     """Return the parameters of a job: the first unit is computed here, to see what comes out.
 
-    Raises
-    ------
-    UsageError, DataError, InputMissing
-    JobFailed
-        The function has raised an error.
+    Raises UsageError, DataError, InputMissing; JobFailed if the function has raised an error.
     """
     function = find_function(name, folder)
     with contextlib.ExitStack() as files:

@@ -59,10 +59,9 @@ class ProcessParams(FunctionParams, frozen=True, kw_only=True):
 
 
 def measure_lock(call: Call, done: int, end: int) -> tuple[int, list[float], bool | None]:
-    """Compute some units from `done` on, to see whether two threads are faster than one.
-
-    Return the next unit, the seconds of a unit as seen, and whether the function holds the
-    interpreter's lock. None: there is too little work to see it, or for it to matter.
+    """Compute some units; return the next one, the seconds of a unit as seen, and whether the
+    function holds the interpreter's lock: two threads are no faster than one. None: there is too
+    little work to see it, or for it to matter.
     """
     units, seconds = call.granule, 0.0
     alone: list[float] = []

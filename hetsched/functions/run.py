@@ -76,10 +76,7 @@ def run_call(
     devices: str | Sequence[str] = (),
     identity: str = "",
 ) -> Any:
-    """Compute what `make_call` returned, as `map` and `reduce` do, and count it.
-
-    `identity`: as of `Outputs`.
-    """
+    """Compute what `make_call` returned, as `map` and `reduce` do, and count it."""
     outputs = Outputs(call, out, shape, identity)
     begun = time.perf_counter()
     try:
@@ -105,10 +102,9 @@ def divided(
     always: bool,
     alternative: Callable[[np.ndarray, np.ndarray], object] | None = None,
 ) -> tuple[np.ndarray, float | None]:
-    """Return `map` of an array with units, and the seconds saved; `identity` names the function.
+    """Return `map` of an array with units, and the seconds saved, None: by this thread alone.
 
-    `always`: also where it doesn't pay. `alternative`: as of `Call`. None: it was computed in
-    this thread.
+    `identity` names the function; `always`: divided also where it doesn't pay.
     """
     call = Call(f, {}, ((True, 0),), [np.moveaxis(x, axis, 0)], [], axis)
     call.alternative = alternative
@@ -152,10 +148,7 @@ class Kind:
         return self.holds_lock is None and is_long and len(os.sched_getaffinity(0)) > 1
 
     def is_faster_alone(self, units: int, overhead: float) -> bool:
-        """Return whether the caller's thread is expected to be faster than the devices.
-
-        It is for few units, and for functions that hold the interpreter's lock.
-        """
+        """Return whether the caller's thread is expected to be faster than the devices."""
         alone = min(self.alone)  # disturbances only make times longer
         if alone * units <= overhead:
             return True
@@ -179,9 +172,8 @@ class Run:
         always: bool = False,
         **options: Any,
     ) -> None:
-        """`function`: identity of one of this package; "": it is the user's. `options`: of jobs.
-
-        With `always` or with options, calls are divided that needn't be.
+        """`function`: identity of one of this package; "": it is the user's. With `always`, or
+        with `options` of jobs, calls are divided that needn't be.
         """
         self._call, self._outputs, self._options = call, outputs, options
         call.granule = outputs.granule
@@ -197,10 +189,8 @@ class Run:
         )  # fmt: skip
 
     def run(self) -> None:
-        """Compute all units: some in this thread, to see what they are, or all if they are few.
-
-        Functions with the same code may return other things, as closures do: then again, without
-        what is remembered.
+        """Compute all units. Functions with the same code may return other things, as closures do:
+        then again, without what is remembered.
         """
         try:
             with contextlib.suppress(Outdated):
@@ -309,9 +299,8 @@ class Run:
         return twins
 
     def _compute_meanwhile(self, kind: Kind, done: int, end: int) -> int:
-        """Compute units here while the devices work for another call; return how many are done.
-
-        That call may wait for this one: its function may call `map` itself, in any thread.
+        """Compute units here while the devices work for another call, which may wait for this one:
+        its function may call `map` itself, in any thread. Return the next unit.
         """
         call = self._call
         while done < end and session.is_busy():
@@ -322,9 +311,8 @@ class Run:
         return done
 
     def _begin(self, first: int, end: int) -> tuple[Kind, int]:
-        """Compute first units here, twice as many each time, until that takes as long as a job.
-
-        Return what they have shown, and the next unit.
+        """Compute first units here, twice as many each time, until that takes as long as a job;
+        return what they have shown, and the next unit.
         """
         call, begun = self._call, time.perf_counter()
         call.race = Race() if call.alternative else None
@@ -426,9 +414,8 @@ class Run:
         local: Local,
         out: dict[str, np.ndarray],
     ) -> bool:
-        """Return whether processes have computed units; else threads must.
-
-        Raises what the function raises, by computing the same block here.
+        """Return whether processes have computed units; else threads must. Raises what the
+        function raises, by computing the same block here.
         """
         call = self._call
         params, arrays = process_job(call, common, done, end)

@@ -28,11 +28,10 @@ INSTALLED = re.compile("|".join(map(re.escape, _PLACES)))
 
 
 def same_call(f: Any, arrays: Sequence[Any], options: Mapping[str, Any]) -> str:
-    """Return a hash that differs where the results of two calls might.
+    """Return a hash of a function's code and of what it names in its module, of the values that it
+    keeps and gets, of arrays' contents and of files' path, size and time.
 
-    It covers the code of the function and of what it names in its module, the values that it
-    keeps and gets, arrays by their contents, files by path, size and time. Raises UsageError for
-    what can't be compared.
+    Raises UsageError for what can't be compared.
     """
     content = _Content()
     try:

@@ -20,9 +20,8 @@ GRACE = 1.0
 
 
 def compute_in_threads(call: Call, first: int, end: int, seconds: float, cores: int) -> None:
-    """Compute units in this thread and in others; `seconds`: about those of a unit.
-
-    Parts become smaller towards the end, so that all end at once. Raises what the function raises.
+    """Compute units in this thread and in others; `seconds`: about those of a unit. Parts become
+    smaller towards the end, so that all end at once.
     """
     # The threads begin one after the other, so more of them soon cost more than they gain.
     wanted = math.isqrt(int(seconds * (end - first) / max(HANDING, 1e-9)))
@@ -51,10 +50,7 @@ def compute_in_threads(call: Call, first: int, end: int, seconds: float, cores: 
 
 
 def together(call: Call, works: Sequence[Callable[[], object]]) -> None:
-    """Do the last of `works` in this thread and each other one in a thread of its own.
-
-    Raises what the function of the call raises.
-    """
+    """Do the last of `works` here and each other one in a thread. Raises the function's error."""
     left, ended, begun = list(works), threading.Semaphore(0), 0
 
     def help_out(work: Callable[[], object]) -> None:

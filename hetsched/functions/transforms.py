@@ -128,9 +128,8 @@ def transform(library: Library, name: str, x: Any, given: Mapping[str, Any]) -> 
 
 
 def _request(name: str, x: np.ndarray, given: Mapping[str, Any]) -> Request | str:
-    """Return a call with its axes from 0 on, or why it isn't divided.
-
-    What the library would refuse counts as unusual: it says what is wrong.
+    """Return a call with its axes from 0 on, or why it isn't divided: the library then says what
+    is wrong, if anything is.
     """
     if not (x.dtype in DTYPES or x.dtype.kind in "biu") or not x.dtype.isnative:
         return f"dtype {x.dtype}"
@@ -139,7 +138,9 @@ def _request(name: str, x: np.ndarray, given: Mapping[str, Any]) -> Request | st
     workers = given.get("workers")
     if workers == 1 and type(workers) is int:
         return "one worker"
-    is_usual = workers is None or (type(workers) is int and _is_possible(workers))
+    # SciPy takes negative numbers of workers, too: -1 is all cores.
+    least = -(os.cpu_count() or 1)
+    is_usual = workers is None or (type(workers) is int and workers >= least and workers != 0)
     if not is_usual or given.get("plan") is not None or given.get("out") is not None:
         return UNUSUAL
     if name in REAL_INPUT and x.dtype.kind == "c":
@@ -155,11 +156,6 @@ def _request(name: str, x: np.ndarray, given: Mapping[str, Any]) -> Request | st
     if places is None:
         return UNUSUAL
     return Request(name, None if sizes is None else tuple(map(int, sizes)), places, given["norm"])
-
-
-def _is_possible(workers: int) -> bool:
-    """Return whether SciPy takes this number of workers."""
-    return workers > 0 or -(os.cpu_count() or 1) <= workers < 0
 
 
 def _places(ndim: int, sizes: Any, axes: Any) -> tuple[int, ...] | None:
@@ -185,9 +181,8 @@ def _are_integers(values: Any) -> bool:
 def _divided(
     library: Library, request: Request, x: np.ndarray
 ) -> tuple[np.ndarray | None, float | None]:
-    """Return the transform by one pass or two, and the seconds saved.
-
-    None: there are no units to divide it into; it was computed in this thread.
+    """Return the transform by one pass or two, None: there are no units; and the seconds saved,
+    None: it was computed in this thread.
     """
     name, sizes, axes, norm = request
     if _batch_axis(x.shape, axes) is not None:
@@ -211,28 +206,24 @@ def _batch_axis(shape: Sequence[int], axes: Sequence[int]) -> int | None:
     return max(others, key=lambda axis: (shape[axis], -axis), default=None)
 
 
-def _keywords(request: Request) -> dict[str, Any]:
-    name, sizes, axes, norm = request
-    if name in SINGLE:
-        return {"n": sizes and sizes[0], "axis": axes[0], "norm": norm}
-    return {"s": sizes, "axes": axes, "norm": norm}
-
-
 def _one_pass(
     library: Library, request: Request, x: np.ndarray
 ) -> tuple[np.ndarray, float | None]:
-    keywords = _keywords(request)
-    batch = _batch_axis(x.shape, request.axes)
+    name, sizes, axes, norm = request
+    keywords: dict[str, Any] = {"s": sizes, "axes": axes, "norm": norm}
+    if name in SINGLE:
+        keywords = {"n": sizes and sizes[0], "axis": axes[0], "norm": norm}
+    batch = _batch_axis(x.shape, axes)
     if batch is None:  # sizes have left one unit
-        return library.on_one_core(request.name, x, keywords), None
+        return library.on_one_core(name, x, keywords), None
     # A threshold divides all that can be, for tests; SciPy's ask for the same bits each time.
     is_any = library.threshold is None
-    ducc = ducc_function(request.name, x, keywords) if is_any else None
+    ducc = ducc_function(name, x, keywords) if is_any else None
     return divided(
-        lambda block: library.on_one_core(request.name, block, keywords),
+        lambda block: library.on_one_core(name, block, keywords),
         x,
         axis=batch,
-        identity=f"{library.name}.{request.name} {keywords}",
+        identity=f"{library.name}.{name} {keywords}",
         always=library.threshold is not None,
         alternative=ducc,
     )

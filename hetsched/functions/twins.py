@@ -1,8 +1,5 @@
-"""Functions on GPUs: those with a twin for a kind of device, or with one source for all libraries.
-
-A twin is the attribute `cuda` or `opencl` of a function: it gets and returns arrays of CuPy, or of
-pyopencl. A function that asks `namespace` for its library needs none for CUDA, nor does a ufunc of
-NumPy.
+"""Functions on GPUs: those with a twin, the attribute `cuda` or `opencl`, on arrays of CuPy or of
+pyopencl; for CUDA also those that ask `namespace` for their library, and ufuncs of NumPy.
 """
 
 from __future__ import annotations
