@@ -12,7 +12,6 @@ from fft_cases import FFT, VARIANTS, kernel, photograph
 
 import hetsched
 from hetsched.errors import DataError, UsageError
-from hetsched.testing import check_workload
 
 NAMES = {("c2c", "forward"): "fftn", ("c2c", "inverse"): "ifftn", ("r2c", "forward"): "rfftn",
          ("c2r", "forward"): "irfftn", ("c2r", "inverse"): "irfftn"}  # fmt: skip
@@ -53,20 +52,6 @@ def test_they_are_scipys(
     assert y.dtype == expected.dtype
     assert np.allclose(y, expected, rtol=1e-12, atol=1e-12 * abs(expected).max())
     assert np.array_equal(x, given)
-
-
-@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"batch": "7x12x9", "axes": "-1"},
-        {"batch": "5x6x4x7", "axes": "1,2,3", "direction": "roundtrip", "norm": "ortho"},
-        {"batch": "6x12x10", "kind": "r2c", "norm": "forward"},
-        {"batch": "6x12x6", "kind": "c2r"},
-    ],
-)
-def test_they_keep_the_promises_of_workloads(values: dict[str, Any], dtype: str) -> None:
-    check_workload(FFT, FFT.infer({**values, "dtype": dtype}, {}))
 
 
 def test_photographs_are_transformed_and_come_back(tmp_path: Path) -> None:

@@ -33,35 +33,21 @@ def worst(p: HeatParams, u: np.ndarray, result: SerialResult) -> float:
     return float(WORKLOAD.errors(p, {"initial": u}, result.outputs, rows, 0).max())
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("border", [*BORDERS, "neumann,periodic,dirichlet"])
-def test_each_border_gives_the_exact_solution(border: str, dtype: str, variant: str) -> None:
-    grids = ("13x9", "7x5x6", "1x1", "5x1x1", "2x1x3")
-    for grid in grids if "," not in border else ("6x5x7",):
-        p = HeatParams(grid, 40, border=border, border_value=0.5, dtype=dtype)
-        u = field(p)
-
-        result = solve(p, u, variant=variant)
-
-        assert result.outputs["steps"].tolist() == [40]
-        assert worst(p, u, result) <= 1, grid
-
-
 @given(
     st.integers(1, 12),
     st.integers(1, 8),
-    st.sampled_from(BORDERS),
     st.sampled_from(("float32", "float64")),
     st.data(),
     st.booleans(),
 )
 def test_any_split_and_variant_gives_the_same_bits_of_the_exact_solution(
-    rows: int, columns: int, border: str, dtype: str, data: st.DataObject, is_3d: bool
+    rows: int, columns: int, dtype: str, data: st.DataObject, is_3d: bool
 ) -> None:
     first = data.draw(st.integers(0, rows))
     second = data.draw(st.integers(0, rows - first))
     grid = f"{rows}x{columns}x3" if is_3d else f"{rows}x{columns}"
+    mixed = "neumann,periodic,dirichlet" if is_3d else "dirichlet,neumann"
+    border = data.draw(st.sampled_from([*BORDERS, mixed]))
     p = HeatParams(grid, 5, border=border, border_value=1.0, dtype=dtype)
     u = field(p)
 
@@ -76,7 +62,6 @@ def test_any_split_and_variant_gives_the_same_bits_of_the_exact_solution(
 @pytest.mark.parametrize("border", BORDERS)
 @pytest.mark.parametrize("grid", ["32x24", "12x10x8"])
 def test_modes_decay_as_predicted(grid: str, border: str, variant: str) -> None:
-    """The second mode along each axis is an eigenvector of the differences."""
     p = HeatParams(grid, 200, time_step=0.1, border=border, dtype="float64")
     mode, eigenvalue = np.ones(p.shape), 0.0
     for axis, size in enumerate(p.shape):
@@ -100,16 +85,6 @@ def eigenmode(border: str, size: int) -> tuple[np.ndarray, float]:
     return line, 4 * np.sin(angle / 2) ** 2
 
 
-@pytest.mark.parametrize("border", ["periodic", "neumann"])
-def test_heat_is_conserved_and_a_constant_stays_constant(border: str) -> None:
-    p = HeatParams("16x16", 500, border=border, dtype="float64")
-    u = field(p)
-
-    assert solve(p, u, 7, 9).outputs["final"].sum() == pytest.approx(u.sum(), abs=1e-11)
-    constant = np.full(p.shape, 0.1)
-    assert np.array_equal(solve(p, constant, 7, 9).outputs["final"], constant)
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("grid", ["12x10", "6x5x4"])
 def test_it_stops_when_it_is_steady(grid: str, variant: str) -> None:
@@ -122,13 +97,6 @@ def test_it_stops_when_it_is_steady(grid: str, variant: str) -> None:
     assert result.residuals[-1] <= 1e-6 < result.residuals[-2]
     before, after = (reference(p, u, result.iterations - k) for k in (1, 0))
     assert result.residuals[-1] == pytest.approx(np.abs(after - before).max(), rel=1e-6)
-
-
-def test_the_largest_stable_step_is_stable() -> None:
-    p = HeatParams("10x8", 2000, spacing=0.5, diffusivity=0.5, time_step=0.125)
-    u = field(p)
-
-    assert np.abs(solve(p, u).outputs["final"]).max() <= np.abs(u).max()
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

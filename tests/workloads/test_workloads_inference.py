@@ -7,10 +7,12 @@ import sys
 from typing import Any
 
 import pytest
+from irregular_workload import Irregular
 from solver_cases import needs_numba
 
 from hetsched.errors import DataError, UsageError
-from hetsched.workload import find
+from hetsched.sparse import SparseMatrix
+from hetsched.workload import convert, find
 from hetsched.workload.protocol import BaseWorkload
 
 MATRIX = {
@@ -19,6 +21,8 @@ MATRIX = {
     "A.indptr": ((10,), "int32"),
 }
 POINTS = {"points": ((9, 2), "float32")}
+IMAGES = {"count": 4, "rows": 8, "cols": 8, "filters": 1, "filter_rows": 2, "filter_cols": 2}
+SIGNALS = {"channels": 2, "samples": 64}
 
 
 def test_no_declaration_imports_numpy_or_a_vendor_library() -> None:
@@ -42,6 +46,8 @@ ACCEPTED = [
     ("fft", {"dtype": "c64"}, {"x": ((5, 6, 7), "complex128")}, {"dtype": "complex64"}),
     ("fft", {"dtype": "c128"}, {"x": ((5, 6, 7), "|u1")}, {"dtype": "complex128"}),
     ("heat", {"steps": 5}, {"initial": ((4, 5, 6), ">f8")}, {"grid": "4x5x6", "dtype": "float64"}),
+    ("heat", {"grid": "4x4", "spacing": 0.5, "diffusivity": 0.5, "time_step": 0.125}, {},
+     {"time_step": 0.125}),
     ("jacobi", {"n": 4}, {}, {"dtype": "float64", "x0": False}),
     ("jacobi", {"omega": "0.5"}, {"A": ((9, 9), "f4"), "b": ((9,), "f8"), "x0": ((9,), "int8")},
      {"n": 9, "dtype": "float64", "omega": 0.5, "x0": True}),
@@ -87,9 +93,14 @@ REFUSED = [
     ("heat", {"grid": "4x4", "steps": 0}, {}, "steps"),
     ("heat", {"grid": "4x4", "spacing": 0.5, "diffusivity": 0.5, "time_step": 0.13}, {},
      r"largest .* is 0\.125"),
+    ("heat", {"grid": "4x4", "spacing": "nan"}, {}, "spacing: nan, must be above 0"),
+    ("heat", {"grid": "4x4", "spacing": "inf"}, {}, "spacing: inf, must be finite"),
     ("jacobi", {}, {}, "needs n, or an input array that has it"),
     ("jacobi", {"n": 0}, {}, "n: 0"),
-    ("jacobi", {"n": 4, "omega": 3}, {}, "omega: 3"),
+    ("jacobi", {"n": 4, "omega": "2.5"}, {}, "omega: 2.5, must be at most 2"),
+    ("jacobi", {"n": 4, "criterion": "x"}, {}, "criterion: 'x'; choose from: residual, change"),
+    ("jacobi", {"n": 4, "criterion": "chang"}, {}, "'chang'; did you mean 'change'?"),
+    ("jacobi", {"n": 4, "criterion": 3}, {}, "criterion: 3 is not text"),
     ("jacobi", {"n": 4, "tolerance": 0}, {}, "tolerance: 0"),
     ("jacobi", {"n": 4, "max_iterations": -1}, {}, "max_iterations: -1"),
     ("kmeans", {}, POINTS, "needs clusters"),
@@ -97,11 +108,19 @@ REFUSED = [
     ("kmeans", {"clusters": 2, "start": "x"}, POINTS, "choose from: k-means"),
     ("kmeans", {"clusters": 2, "tolerance": -1}, POINTS, "tolerance"),
     ("matrix_update", {"rows": 1, "cols": 2}, {}, "needs inner"),
+    ("matrix_update", {"rows": 4, "cols": 1.5, "inner": 2}, {}, "cols: 1.5 is not a whole number"),
     ("pcg", {}, {}, "a grid, as --grid 100x100x100"),
     ("pcg", {"n": 9, "grid": "2x2"}, {}, "4 points, n is 9"),
     ("pcg", {"grid": "2x2x2x2"}, {}, "XxYxZ"),
     ("pcg", {"grid": "2", "block": -1}, {}, "block: -1"),
     ("pcg", {"grid": "2x2"}, {**MATRIX, "b": ((4,), "float64")}, "not both"),
+    ("convolve", {**IMAGES, "mode": "valid", "filter_rows": 9}, {}, "larger than an image, 9x2"),
+    ("welch", {**SIGNALS, "nperseg": 65}, {}, "nperseg: 65, but signals have 64 samples"),
+    ("welch", {**SIGNALS, "nperseg": 8, "noverlap": 8}, {}, "8, must be below nperseg, 8"),
+    ("welch", {**SIGNALS, "fs": float("inf")}, {}, "fs: inf, must be finite"),
+    ("statistics", {"shape": "10x10", "quantiles": "0.5,2"}, {}, "at most 8 numbers from 0 to 1"),
+    ("statistics", {"shape": "10x10", "quantiles": "half"}, {}, "at most 8 numbers from 0 to 1"),
+    ("statistics", {"shape": "10x10", "low": 2, "high": 1}, {}, "low: 2, must be .* high, 1"),
 ]  # fmt: skip
 NO_DATA = [
     ("fft", {"batch": "256x512x512"}, {"x": ((128, 512, 512), "float64")},
@@ -134,6 +153,38 @@ def test_what_makes_no_sense_is_refused_in_one_line(
     with pytest.raises(error, match=words) as caught:
         find(name).infer(explicit, arrays)
     assert "\n" not in str(caught.value)
+
+
+def test_a_parameter_that_there_isnt_is_named() -> None:
+    with pytest.raises(UsageError, match="did you mean"):
+        convert(find("fft"), {"bach": "4"})
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "dtype", "message"),
+    [
+        ("A.data", (33, 1), "float64", "input A.data has 2 axes; it needs one"),
+        ("A.data", (32,), "float64", "input A: 32 values in data, but 33 columns in indices"),
+        ("A.indptr", (1,), "int32", "input A: indptr has 1 elements; at least 2"),
+        ("A.indices", (33,), "float32", "input A.indices holds float32, not integers"),
+    ],
+)
+def test_arrays_that_are_no_sparse_matrix_are_a_data_error(
+    name: str, shape: tuple[int, ...], dtype: str, message: str
+) -> None:
+    with pytest.raises(DataError, match=f"^{message}$"):
+        SparseMatrix("A").check({**MATRIX, name: (shape, dtype)})
+
+
+def test_users_see_a_sparse_matrix_in_place_of_its_arrays() -> None:
+    arrays = ("A.data", "A.indices", "A.indptr", "b")
+
+    assert find("pcg").user_names(arrays) == ("A", "b")
+    assert find("fft").user_names(arrays) == arrays
+
+
+def test_a_size_with_a_default_need_not_be_given() -> None:
+    assert Irregular().infer({"units": 4}, {}).width == 4096
 
 
 @pytest.mark.parametrize(

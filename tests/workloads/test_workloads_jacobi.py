@@ -37,7 +37,6 @@ def test_a_matrix_that_is_not_dominant_diverges_with_a_hint() -> None:
 
 @pytest.mark.parametrize("split", [(6,), (2, 4)])
 def test_the_result_is_the_x_with_the_least_residual(split: tuple[int, ...]) -> None:
-    """A part of the error is halved in each iteration, another one grows by 1.3."""
     shrinking, growing = (np.array([[1, c], [c, 1]]) for c in (0.5, 1.3))
     a, b = block_diag(shrinking, shrinking, growing), np.arange(1.0, 7.0)
     x0 = np.linalg.solve(a, b) + np.array([1, 0, 0, 0, 1e-3, 0])

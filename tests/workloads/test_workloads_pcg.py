@@ -99,28 +99,6 @@ def test_a_scipy_without_its_private_loop_gives_the_same(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("preconditioner", PRECONDITIONERS)
-def test_any_positive_definite_matrix_is_solved(preconditioner: str) -> None:
-    for seed in range(5):
-        a, b = positive(60, seed), np.random.default_rng(seed).standard_normal(60)
-
-        result = solve(preconditioner, a, b, tolerance=1e-12, block=20)
-
-        expected = np.linalg.solve(a.toarray(), b)
-        np.testing.assert_allclose(result.outputs["x"], expected, atol=1e-8 * abs(expected).max())
-
-
-@needs_numba
-def test_better_preconditioners_need_fewer_iterations() -> None:
-    a, b = poisson("16x16x16")
-    scale = scipy.sparse.diags_array(np.geomspace(1, 30, a.shape[0]))
-    a = scipy.sparse.csr_array(scale @ a @ scale)
-
-    counts = [solve(name, a, b).iterations for name in ("none", "diagonal", "cholesky")]
-
-    assert counts[0] > 1.5 * counts[1] > 1.5 * 1.3 * counts[2]
-
-
-@pytest.mark.parametrize("preconditioner", PRECONDITIONERS)
 @pytest.mark.parametrize("exponent", [-560, 560])
 def test_the_size_of_the_matrix_changes_no_iteration(exponent: int, preconditioner: str) -> None:
     a, b = poisson("7x8x9")
@@ -130,21 +108,6 @@ def test_the_size_of_the_matrix_changes_no_iteration(exponent: int, precondition
 
     assert result.residuals == expected.residuals
     np.testing.assert_array_equal(result.outputs["x"] * 2.0**exponent, expected.outputs["x"])
-
-
-@pytest.mark.parametrize("preconditioner", PRECONDITIONERS)
-def test_the_last_x_is_the_best(preconditioner: str) -> None:
-    """Its error in the norm of A falls in each iteration (Hestenes and Stiefel, 1952)."""
-    a, b = positive(200, 4, 0.05), np.random.default_rng(4).standard_normal(200)
-    solution = np.linalg.solve(a.toarray(), b)
-    norms = []
-    for count in range(1, 25, 2):
-        result = solve(preconditioner, a, b, tolerance=1e-12, max_iterations=count)
-        error = result.outputs["x"] - solution
-        norms.append(float(error @ (a @ error)))
-
-    assert norms == sorted(norms, reverse=True)
-    assert norms[-1] < norms[0]
 
 
 @needs_numba

@@ -13,7 +13,6 @@ import scipy.ndimage
 import scipy.signal
 
 import hetsched
-from hetsched.workload import find
 
 CONFIG = """
 [queue]
@@ -172,29 +171,3 @@ def test_there_are_no_statistics_of_what_is_no_number(local: hetsched.Local) -> 
 
     with pytest.raises(hetsched.DataError, match="x: values aren't finite"):
         job.result(timeout=120)
-
-
-@pytest.mark.parametrize(
-    ("name", "values", "message"),
-    [
-        ("convolve", {"mode": "valid", "filter_rows": 9}, "a filter is larger than an image, 9x2"),
-        ("welch", {"nperseg": 65}, "nperseg: 65, but signals have 64 samples"),
-        ("welch", {"nperseg": 8, "noverlap": 8}, "noverlap: 8, must be below nperseg, 8"),
-        ("welch", {"fs": float("inf")}, "fs: inf, must be finite"),
-        ("statistics", {"quantiles": "0.5,2"}, "needs at most 8 numbers from 0 to 1"),
-        ("statistics", {"quantiles": "half"}, "needs at most 8 numbers from 0 to 1"),
-        ("statistics", {"low": 2, "high": 1}, "low: 2, must be finite, and at most high, 1"),
-    ],
-)
-def test_impossible_parameters_are_refused(
-    name: str, values: dict[str, Any], message: str
-) -> None:
-    sizes = {
-        "convolve": {"count": 4, "rows": 8, "cols": 8, "filters": 1, "filter_rows": 2,
-                     "filter_cols": 2},
-        "welch": {"channels": 2, "samples": 64},
-        "statistics": {"shape": "10x10"},
-    }  # fmt: skip
-
-    with pytest.raises(hetsched.UsageError, match=message):
-        find(name).infer({**sizes[name], **values}, {})
