@@ -160,7 +160,7 @@ class HostWork:
     planned: int | None = None
     units: int = 0
     parts: int = 0
-    busy: float = 0.0
+    computing: float = 0.0
     """Seconds on the host itself."""
     first: float = math.nan
     last: float = math.nan
@@ -196,7 +196,7 @@ class Outcome:
                 str(work.units),
                 str(work.parts),
                 number(work.seconds),
-                number(work.busy),
+                number(work.computing),
                 f"lost: {work.lost}" if work.lost else "",
             ]
             for host, work in self.work.items()
@@ -210,24 +210,16 @@ class Outcome:
 
     def record(self) -> dict[str, Any]:
         """Return what `--json` prints of it."""
-        hosts = [
-            {
-                "host": host,
-                "planned": work.planned,
-                "units": work.units,
-                "parts": work.parts,
-                "seconds": work.seconds,
-                "computing": work.busy,
-                "lost": work.lost,
-            }
-            for host, work in self.work.items()
-        ]
+        names = ("planned", "units", "parts", "seconds", "computing", "lost")
         return {
             "load": self.load,
             "seconds": self.seconds,
             "spread": self.spread,
             "again": self.again,
-            "hosts": hosts,
+            "hosts": [
+                {"host": host, **{name: getattr(work, name) for name in names}}
+                for host, work in self.work.items()
+            ],
         }
 
 
@@ -275,6 +267,8 @@ class Coordinator:
         self._given: dict[str, dict[Share, int]] = {}
         """Host -> its parts, and the hosts lost with each before."""
         self._weights: dict[str, float] = {}
+        self._rates: dict[str, float] = {}
+        """Host -> units a second in this job."""
         self.outcome = Outcome(load)
 
     def run(self, is_cancelled: Callable[[], bool] = lambda: False) -> Outcome:
@@ -294,7 +288,7 @@ class Coordinator:
                     self._given.setdefault(host, {})
                     self._weigh()
                 case Lost(host, reason):
-                    self._take_back(host, reason)
+                    self._lose(host, reason)
                     self._weigh()
                 case Done(host, share, seconds):
                     if share in self._given.get(host, ()):
@@ -302,8 +296,10 @@ class Coordinator:
                         left -= share.count
                         work = outcome.work[host]
                         work.units += share.count
-                        work.busy += seconds
+                        work.computing += seconds
                         work.last = hosts.now()
+                        if work.seconds > 0:
+                            self._rates[host] = work.units / work.seconds
                         self._tell(self.outcome)
                 case Failed(host, share, error):
                     if share in self._given.get(host, ()):
@@ -323,9 +319,10 @@ class Coordinator:
                     self._models.learn(self._kind, host, work.units, work.seconds)
         return outcome
 
-    def _take_back(self, host: str, reason: str) -> None:
+    def _lose(self, host: str, reason: str) -> None:
         """Free what a lost host had. Raises JobFailed if that has ended several."""
         lost = self._given.pop(host, {})
+        self._rates.pop(host, None)
         self.outcome.work.setdefault(host, HostWork()).lost = reason
         for share, before in lost.items():
             if before + 1 == MAX_LOSSES:
@@ -338,16 +335,26 @@ class Coordinator:
             self.outcome.again += share.count
 
     def _weigh(self) -> None:
-        """Split the load by the models; hosts without one count as the mean of the others."""
+        """Split the load by the models; hosts without one count as the mean of the others.
+
+        Less by as much as their links are slower than the fastest of theirs, if these are known:
+        over a slow link the first part, which shows more, is to be a small one.
+        """
         models = {host: self._models.model(self._kind, host) for host in self._given}
         known = {host: model for host, model in models.items() if model is not None}
         load = self.outcome.load
-        shares = {}
+        weights: dict[str, float] = {}
         if known:
-            shares = dict(zip(known, geometric(list(known.values()), load).shares, strict=True))
+            weights = dict(zip(known, geometric(list(known.values()), load).shares, strict=True))
         mean = load / max(len(known), 1)
-        links = self._link_speeds([host for host in self._given if host not in known], mean)
-        weights = {host: shares.get(host, mean * links.get(host, 1.0)) for host in self._given}
+        links = {}
+        for host in [host for host in self._given if host not in known]:
+            link, size = self._models.model(LINK, host), mean * self._unit_bytes
+            if link is not None and size:
+                links[host] = float(link.time(size))
+            weights[host] = mean
+        for host, seconds in links.items():
+            weights[host] *= min(links.values()) / seconds
         total = sum(weights.values())
         self._weights = {host: weight / total for host, weight in weights.items() if total}
         for host in known:
@@ -355,64 +362,36 @@ class Coordinator:
             if work.planned is None:
                 work.planned = round(load * self._weights[host])
 
-    def _link_speeds(self, hosts: Sequence[str], units: float) -> dict[str, float]:
-        """Return the speeds of measured links relative to the fastest one of these `hosts`.
-
-        Until a first part has shown more: over a slow link that is to be a small one.
-        """
-        links = {host: self._models.model(LINK, host) for host in hosts}
-        size = units * self._unit_bytes
-        times = {h: float(link.time(size)) for h, link in links.items() if link and size}
-        fastest = min(times.values(), default=0.0)
-        return {host: fastest / seconds for host, seconds in times.items()}
-
     def _speed(self, host: str) -> float:
         """Return the host's part of the load, by this job's own times once there are some."""
-        work = self.outcome.work.get(host)
-        rates = {
-            h: w.units / w.seconds
-            for h, w in self.outcome.work.items()
-            if h in self._given and w.units and w.seconds > 0
-        }
-        if work is None or host not in rates:
+        if host not in self._rates:
             return self._weights[host]
         # What the measured ones have of the load by plan, they share by their measured speed.
-        planned = sum(self._weights[h] for h in rates)
-        return planned * rates[host] / sum(rates.values())
+        planned = sum(self._weights[h] for h in self._rates)
+        return planned * self._rates[host] / sum(self._rates.values())
 
     def _feed(self) -> None:
         """Give each host with less than two parts another, hosts with none first."""
         for depth in range(IN_FLIGHT):
             for host, given in self._given.items():
-                if len(given) == depth and self._free and depth < self._depth(host):
-                    part = self._next(host)
-                    if part is None:
-                        continue
-                    share, losses = part
-                    given[share] = losses
-                    work = self.outcome.work.setdefault(host, HostWork())
-                    work.parts += 1
-                    if math.isnan(work.first):
-                        work.first = self._hosts.now()
-                    self._hosts.send(host, share)
+                if not self._free:
+                    return
+                if len(given) == depth and (depth == 0 or self._is_measured(host)):
+                    self._give(host, given)
 
     def _is_measured(self, host: str) -> bool:
         work = self.outcome.work.get(host)
         return work is not None and (work.planned is not None or work.units > 0)
 
-    def _depth(self, host: str) -> int:
-        return IN_FLIGHT if self._is_measured(host) else 1
-
-    def _next(self, host: str) -> tuple[Share, int] | None:
-        """Return a part for a host, and how many were lost with it."""
+    def _give(self, host: str, given: dict[Share, int]) -> None:
         speed = self._speed(host)
         if speed <= 0 and any(self._given[other] for other in self._given if other != host):
-            return None
+            return
         rest = sum(count for _, count, _ in self._free)
         part = self.outcome.load / PARTS
-        wanted = max(min(part, rest / 2), part / SMALLEST)
-        if not self._is_measured(host):
-            wanted = part / SMALLEST
+        wanted = part / SMALLEST
+        if self._is_measured(host):
+            wanted = max(min(part, rest / 2), wanted)
         most = PART_BYTES // max(self._unit_bytes, 1)
         wanted = max(1, min(math.ceil(wanted * speed), most))
         wanted = -(-wanted // self._granule) * self._granule
@@ -420,4 +399,10 @@ class Coordinator:
         if count > wanted:
             self._free.appendleft((first + wanted, count - wanted, losses))
             count = wanted
-        return Share(self._epoch, first, count), losses
+        share = Share(self._epoch, first, count)
+        given[share] = losses
+        work = self.outcome.work.setdefault(host, HostWork())
+        work.parts += 1
+        if math.isnan(work.first):
+            work.first = self._hosts.now()
+        self._hosts.send(host, share)

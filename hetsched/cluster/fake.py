@@ -5,18 +5,53 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from hetsched.cluster import orders, stencil
 from hetsched.cluster.coordinator import Added, Done, Event, Lost, Share
 
 
-class FakeHosts:
+class _Virtual:
+    """Hosts and events in virtual time; `later` events happen at their seconds."""
+
+    def __init__(self, hosts: Iterable[str], later: Sequence[tuple[float, Event]]) -> None:
+        self._time = 0.0
+        self._order = itertools.count()
+        self._events: list[tuple[float, int, Event | stencil.Told]] = []
+        for when, event in later:
+            self._push(when, event)
+        coming = {event.host for _, event in later if isinstance(event, Added)}
+        self._alive = dict.fromkeys((host for host in hosts if host not in coming), 0.0)
+        """Host -> when it has nothing to do."""
+
+    def _push(self, when: float, event: Event | stencil.Told) -> None:
+        heapq.heappush(self._events, (when, next(self._order), event))
+
+    def hosts(self) -> Sequence[str]:
+        return list(self._alive)
+
+    def now(self) -> float:
+        return self._time
+
+    def event(self, seconds: float) -> Any:
+        if not self._events or self._events[0][0] > self._time + seconds:
+            self._time += seconds
+            return None
+        when, _, event = heapq.heappop(self._events)
+        self._time = max(self._time, when)
+        if isinstance(event, Added):
+            self._alive[event.host] = self._time
+        elif isinstance(event, Lost):
+            self._alive.pop(event.host, None)
+        return event
+
+
+class FakeHosts(_Virtual):
     """`seconds[host](units)` is the time of a part on the host itself.
 
     `link(units)` is the time that its data take to the host and back; they travel while the host
-    computes. `later` events happen at their seconds: Added, or Lost, after which what the host had
-    is never reported; with `late`, it is reported nevertheless, after everything else.
+    computes. What a Lost host had is never reported; with `late`, it is nevertheless.
     """
 
     def __init__(
@@ -27,24 +62,9 @@ class FakeHosts:
         later: Sequence[tuple[float, Event]] = (),
         late: bool = False,
     ) -> None:
+        super().__init__(seconds, later)
         self._seconds, self._link, self._late = dict(seconds), link, late
-        self._time = 0.0
-        self._order = itertools.count()
-        self._events: list[tuple[float, int, Event]] = []
-        for when, event in later:
-            self._push(when, event)
-        coming = {event.host for _, event in later if isinstance(event, Added)}
-        self._alive = dict.fromkeys((h for h in seconds if h not in coming), 0.0)
         self.sent: list[tuple[str, Share]] = []
-
-    def _push(self, when: float, event: Event) -> None:
-        heapq.heappush(self._events, (when, next(self._order), event))
-
-    def hosts(self) -> Sequence[str]:
-        return list(self._alive)
-
-    def now(self) -> float:
-        return self._time
 
     def send(self, host: str, share: Share) -> None:
         self.sent.append((host, share))
@@ -55,25 +75,16 @@ class FakeHosts:
             self._alive[host] = start + taken
             self._push(start + taken + travel / 2, Done(host, share, taken))
 
-    def event(self, seconds: float) -> Event | None:
-        while self._events and self._events[0][0] <= self._time + seconds:
-            when, _, event = heapq.heappop(self._events)
-            self._time = max(self._time, when)
-            if isinstance(event, Added):
-                self._alive[event.host] = self._time
-            elif isinstance(event, Lost):
-                self._alive.pop(event.host, None)
-            elif event.host not in self._alive and not self._late:
-                continue
-            return event
-        self._time += seconds
-        return None
+    def event(self, seconds: float) -> Any:
+        event = super().event(seconds)
+        is_reported = self._late or not isinstance(event, Done) or event.host in self._alive
+        return event if is_reported else None
 
 
-class FakeGridHosts:
+class FakeGridHosts(_Virtual):
     """`powers[host](time)` is its cells a second; a sweep takes `overhead` seconds more.
 
-    `later` are events at their seconds: Added or Lost. `moved` seconds pass with each cut.
+    `moved` seconds pass with each cut.
     """
 
     def __init__(
@@ -84,14 +95,8 @@ class FakeGridHosts:
         moved: float = 0.05,
         later: Sequence[tuple[float, Event]] = (),
     ) -> None:
+        super().__init__(powers, later)
         self._powers, self._overhead, self._moved = powers, overhead, moved
-        self._time = 0.0
-        self._order = itertools.count()
-        self._events: list[tuple[float, int, Event | stencil.Told]] = []
-        for when, event in later:
-            self._push(when, event)
-        coming = {event.host for _, event in later if isinstance(event, Added)}
-        self._alive = [host for host in powers if host not in coming]
         self._cut: orders.Cut | None = None
         self._asked: dict[str, deque[orders.Advance]] = {}
         self._iteration = 0
@@ -100,17 +105,8 @@ class FakeGridHosts:
         """Seconds of each host in each sweep of the present cut."""
         self.cuts: list[orders.Cut] = []
 
-    def _push(self, when: float, event: Event | stencil.Told) -> None:
-        heapq.heappush(self._events, (when, next(self._order), event))
-
     def _tell(self, when: float, host: str, notice: orders.Notice) -> None:
         self._push(when, stencil.Told(host, notice))
-
-    def hosts(self) -> Sequence[str]:
-        return list(self._alive)
-
-    def now(self) -> float:
-        return self._time
 
     def open(self, host: str) -> None:
         self._tell(self._time, host, orders.Opened(1))
@@ -159,15 +155,3 @@ class FakeGridHosts:
                 for writer in {host, order.keeper or host} if order.save else ():
                     saved = orders.Saved(1, order.save, host, 0.01)
                     self._tell(self._busy_until, writer, saved)
-
-    def event(self, seconds: float) -> Event | stencil.Told | None:
-        if self._events and self._events[0][0] <= self._time + seconds:
-            when, _, event = heapq.heappop(self._events)
-            self._time = max(self._time, when)
-            if isinstance(event, Added):
-                self._alive.append(event.host)
-            elif isinstance(event, Lost) and event.host in self._alive:
-                self._alive.remove(event.host)
-            return event
-        self._time += seconds
-        return None

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from hetsched.cluster.coordinator import MAX_LOSSES, Added, Failed, Follower, HostModels, Lost
-from hetsched.cluster.flows import Flow, cheapest_flows, tree_flows
+from hetsched.cluster.flows import cheapest_flows, tree_flows
 from hetsched.cluster.grid import Grid, Ints
 from hetsched.cluster.mapping import Mapping
 from hetsched.cluster.orders import (
@@ -277,7 +277,7 @@ class StencilCoordinator:
                     self._take(host, notice)
                 case Failed(host, share, error) if share.epoch == self._epoch:
                     raise error
-            if self._is_done:
+            if self._is_collecting and all(member.is_collected for member in self._active()):
                 break
             self._go_on()
             if self._members:
@@ -416,10 +416,6 @@ class StencilCoordinator:
             return []
         return [self._members[name] for name in names]
 
-    @property
-    def _is_done(self) -> bool:
-        return self._is_collecting and all(m.is_collected for m in self._active())
-
     def _advance(self, floor: int, now: float) -> None:
         until = min(self._job.steps, floor + LEAD * self._width)
         pause = max(self._every, SAVE_PART * self._save_seconds)
@@ -483,25 +479,25 @@ class StencilCoordinator:
         reached, self._held = self.outcome.iteration, ()
         names = [h for h, member in self._members.items() if member.savings is not None]
         saved = self._checkpoint
-        held: list[Held] = []
+        sources, iteration, name = self._inputs(), 0, ""
         if saved is not None:
-            for host, box in saved.held:
-                where = host if host in self._members else saved.copies.get(host, "")
-                if where in self._members:
-                    held.append(Held(where, box))
-            if len(held) < len(saved.held):
-                saved = self._checkpoint = None
-        iteration = 0 if saved is None else saved.iteration
+            held = [
+                Held(where, box)
+                for host, box in saved.held
+                if (where := host if host in self._members else saved.copies.get(host, ""))
+                in self._members
+            ]
+            if len(held) == len(saved.held):
+                sources, iteration, name = tuple(held), saved.iteration, saved.name
+            else:
+                self._checkpoint = None
         self.outcome.continued = min(self.outcome.continued, iteration)
         self.outcome.again += reached - iteration
         self.outcome.iteration = iteration
-        if not names:
-            self._generation += 1
-            return
-        if saved is None:
-            self._cut(names, self._inputs(), 0)
+        if names:
+            self._cut(names, sources, iteration, name)
         else:
-            self._cut(names, tuple(held), iteration, saved.name)
+            self._generation += 1
 
     def _cut(
         self, names: Sequence[str], sources: tuple[Held, ...], iteration: int, saved: str = ""
@@ -513,9 +509,8 @@ class StencilCoordinator:
             self.outcome.cuts += 1
             self.outcome.moved += moved
         self._mapping, self._names, self._width = mapping, list(names), width
-        self._held = tuple(
-            rectangles(mapping.owner, self._blocks(mapping.grid), names, self._job.shape)
-        )
+        rows, columns = mapping.grid.shape
+        self._held = tuple(rectangles(mapping.owner, (rows, columns), names, self._job.shape))
         self._generation += 1
         self._until, self._stops, self._is_collecting = iteration, False, False
         self.outcome.width, self.outcome.blocks = width, len(mapping.grid)
@@ -526,21 +521,10 @@ class StencilCoordinator:
             member.lengths.clear()
             self.outcome.work.setdefault(host, StencilWork()).blocks = blocks
             self.outcome.work[host].lost = ""
-        order = Cut(
-            self._epoch,
-            self._generation,
-            iteration,
-            width * self._job.reach,
-            sources,
-            self._held,
-            saved,
-        )
+        depth = width * self._job.reach
+        order = Cut(self._epoch, self._generation, iteration, depth, sources, self._held, saved)
         for host in {*names} | {h for h, _ in sources if h in self._members}:
             self._hosts.order(host, order)
-
-    def _blocks(self, grid: Grid) -> Shape:
-        rows, columns = grid.shape
-        return rows, columns
 
     def _mapped(self, names: Sequence[str]) -> tuple[Mapping, int]:
         """Return who gets which block, and how many of those that somebody has move."""
@@ -562,7 +546,11 @@ class StencilCoordinator:
         mapping = Mapping(grid, home, len(every))
         tree = _star(len(every))
         quota = quotas(tree, len(grid), [*powers, *[0.0] * len(gone)])
-        mapping.ship(_flows(mapping, tree, quota))
+        try:
+            flows = cheapest_flows(mapping.pairs, mapping.held, quota)
+        except UsageError:  # some hosts have no blocks yet
+            flows = tree_flows(tree, mapping.held, quota)
+        mapping.ship(flows)
         mapping = Mapping(grid, mapping.owner, len(names))
         mapping.refine(home)
         return mapping, int((mapping.owner != home).sum())
@@ -638,14 +626,6 @@ class StencilCoordinator:
 def _star(hosts: int) -> Tree:
     """Every host reaches every other one: the first is the parent of all."""
     return Tree((-1, *[0] * (hosts - 1)))
-
-
-def _flows(mapping: Mapping, tree: Tree, quota: Ints) -> list[Flow]:
-    """Return the flows that move the fewest blocks; by the tree, if hosts have none yet."""
-    try:
-        return cheapest_flows(mapping.pairs, mapping.held, quota)
-    except UsageError:
-        return tree_flows(tree, mapping.held, quota)
 
 
 def _blocks(shape: Shape, count: int) -> Shape:

@@ -53,49 +53,6 @@ class Tree:
             depths[host] = depths[self.parents[host]] + 1
         return max(depths)
 
-    def joined(self, parent: int) -> Tree:
-        """Add a host as a leaf below `parent`; it gets the next number."""
-        return Tree((*self.parents, parent))
-
-    def without(self, gone: int, neighbours: Sequence[Sequence[int]]) -> Tree:
-        """Remove a host; those below it find new parents among their `neighbours`.
-
-        Hosts above `gone` are renumbered by one. If it was the root, or if no neighbour is in
-        the rest of the tree, the tree is computed anew.
-        """
-        if self.parents[gone] < 0:
-            return spanning_tree(_without(neighbours, gone))[0]
-        depths: dict[int, int] = {}
-        lost = {gone}
-        for host in self.preorder:
-            if self.parents[host] in lost:
-                lost.add(host)
-            elif host not in lost:
-                depths[host] = depths.get(self.parents[host], -1) + 1
-        lost.remove(gone)
-        parents = list(self.parents)
-        while lost:
-            found = {
-                host: min(near)
-                for host in lost
-                if (near := [(depths[n], n) for n in neighbours[host] if n in depths])
-            }
-            if not found:
-                return spanning_tree(_without(neighbours, gone))[0]
-            for host, (depth, parent) in found.items():
-                parents[host], depths[host] = parent, depth + 1
-            lost -= found.keys()
-        del parents[gone]
-        return Tree(tuple(parent - (parent > gone) for parent in parents))
-
-
-def _without(neighbours: Sequence[Sequence[int]], gone: int) -> list[list[int]]:
-    return [
-        [n - (n > gone) for n in row if n != gone]
-        for host, row in enumerate(neighbours)
-        if host != gone
-    ]
-
 
 def spanning_tree(neighbours: Sequence[Sequence[int]]) -> tuple[Tree, int]:
     """Let each host announce the lowest host it knows of to its neighbours, until none changes.
