@@ -89,7 +89,6 @@ class Engine:
         self.on_idle: Callable[[], None] = lambda: None  # Called when it may have become so
 
     def admit(self, job: JobRecord) -> None:
-        """Check a new job and queue it, or refuse it."""
         try:
             if self.is_stopping:
                 raise stopping_error()
@@ -107,7 +106,6 @@ class Engine:
             self._submissions[job] = self.loop.create_task(self._check(job))
 
     async def _check(self, job: JobRecord) -> None:
-        """Check a new job, and queue it once its client is told its number; or refuse it."""
         admission = self.admission
         try:
             await self._check_earlier(job)
@@ -172,7 +170,6 @@ class Engine:
         return is_changed
 
     def is_idle(self) -> bool:
-        """Whether no job runs or could start; some may be on hold, or run after those."""
         return not self._submissions and self.queue.is_idle
 
     def explain(self, job: JobRecord, on_done: OnDone) -> None:
@@ -236,7 +233,6 @@ class Engine:
         )
 
     def rest(self) -> None:
-        """End the processes of cores until a job needs them, unless one runs."""
         if not self.scheduler.runners:
             self.fleet.rest()
 
@@ -249,7 +245,6 @@ class Engine:
         self.scheduler.stop()
 
     def close(self) -> None:
-        """End the device processes and the threads, as far as these don't hang."""
         self.tuner.close()
         self.fleet.close()
         for step in [*self.checks.close(CLOSE_SECONDS), *self.disk.close(CLOSE_SECONDS)]:

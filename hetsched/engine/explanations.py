@@ -5,10 +5,9 @@ A snapshot of a job, kept when it has ended, holds references only, and none to 
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -69,22 +68,18 @@ class JobSnapshot:
         self, info: Callable[[str], DeviceInfo], cache: PlanCache
     ) -> Callable[[], Explanation]:
         """Return a function that explains the job as it is now, for the planner's thread."""
-        times = {device: tuple(chunks) for device, chunks in self.times.items()}
-        return functools.partial(replace(self, times=times)._explain, info, cache)
-
-    def _explain(self, info: Callable[[str], DeviceInfo], cache: PlanCache) -> Explanation:
-        if self.history is not None:
-            return explain_iterations(self.subject, self.plan, with_used_devices(self.history))
-        assignments = {assignment.device: assignment for assignment in self.plan.assignments}
+        subject, plan = self.subject, self.plan
+        if (history := self.history) is not None:
+            return lambda: explain_iterations(subject, plan, with_used_devices(history))
+        assignments = {assignment.device: assignment for assignment in plan.assignments}
         runs = {
             device: DeviceRun(assignments[device], info(device), tuple(chunks))
             for device, chunks in self.times.items()
         }
-        return explain_job(self.subject, self.plan, runs, cache=cache)
+        return lambda: explain_job(subject, plan, runs, cache=cache)
 
 
 def explain_iterations(job: ExplainedJob, plan: JobPlan, history: IterationHistory) -> Explanation:
-    """Explain an iterative job; without iterations the rows with which it would begin."""
     assignments = {each.device: each for each in plan.assignments}
     spans = history.spans
     devices = tuple(
@@ -111,7 +106,6 @@ RECENT_CHUNKS = 16
 
 
 def job_activity(job: JobSnapshot) -> tuple[DeviceActivity, ...]:
-    """Return the activity of each device that has a share."""
     if job.history is not None:
         return _iterative_activity(job, job.history)
     return tuple(
@@ -152,8 +146,12 @@ def _device_activity(
     h2d = total_seconds(t.copy_in for t in times)
     d2h = total_seconds(t.copy_out for t in times)
     compute = total_seconds(t.compute for t in times)
-    input_bytes, output_bytes = _link_bytes(assignment, units)
-    pace = assignment.pace
+    pace, sizes = assignment.pace, [0.0, 0.0]
+    if (candidate := assignment.candidate) is not None and candidate.info.link:
+        demand = (candidate.demand.input_bytes, candidate.demand.output_bytes)
+        # Not those of callables: the code of plug-ins doesn't run on the loop.
+        sizes = [0.0 if callable(size) else float(size) for size in demand]
+    input_bytes, output_bytes = (size * units for size in sizes)
     return DeviceActivity(
         device=assignment.device,
         job=job.subject.job or 0,
@@ -173,14 +171,3 @@ def _device_activity(
 
 def _fraction(part: float, whole: float) -> float:
     return min(1.0, part / whole) if whole > 0 else 0.0
-
-
-def _link_bytes(assignment: Assignment, units: int) -> tuple[float, float]:
-    """Return the bytes of `units` that a device with a link copies in and out."""
-    candidate = assignment.candidate
-    if candidate is None or not candidate.info.link or not units:
-        return 0.0, 0.0
-    # Not those of callables: the code of plug-ins doesn't run on the loop.
-    sizes = (candidate.demand.input_bytes, candidate.demand.output_bytes)
-    h2d, d2h = (0.0 if callable(size) else float(size) for size in sizes)
-    return h2d * units, d2h * units

@@ -65,7 +65,6 @@ class _Tally:
         self.count = limit - 1  # when it is tried again, one failure bars it again
 
     def text(self, now: float) -> str:
-        """Return why a barred device isn't used."""
         if self.scope == ALL:
             begin = f"quarantined after failures in {counted(len(self.kinds), 'kind')} of jobs"
         else:
@@ -211,11 +210,9 @@ class JobFailures:
             raise JobFailed(f"gave up after {self.attempts - 1} attempts: {self.reason}")
 
     def remaining(self, devices: Iterable[str]) -> tuple[str, ...]:
-        """Return those of `devices` that the job may use."""
         return tuple([device for device in devices if device not in self.excluded])
 
     def error(self) -> JobFailed:
-        """Return the error of a job that may use no device any more."""
         return JobFailed(f"it failed on every device that it may use: {grouped(self.excluded)}")
 
     def record_death(self, device: str, chunks: int, reason: str) -> None:
@@ -243,7 +240,6 @@ class JobFailures:
         return {device: reason for device, reason in reasons.items() if reason}
 
     def record(self, device: str, reason: str, *, is_death: bool = False) -> None:
-        """Count a failure of `device` for this kind of job, which may exclude it."""
         consequence = self.table.fail_device(
             device,
             self.kind,
@@ -271,7 +267,6 @@ class JobFailures:
 
 
 def grouped(reasons: Mapping[str, str]) -> str:
-    """Format reasons by device on one line, each reason once."""
     devices: dict[str, list[str]] = {}
     for device, reason in reasons.items():
         devices.setdefault(reason, []).append(device)

@@ -181,7 +181,7 @@ class Scheduler:
         if has_changed:
             self._engine.planning.plans.clear()  # they were made for less or more
         if is_released:
-            self._engine.planning.kernels.forget([device])
+            self._engine.planning.kernels.forget(device)
 
     def on_lost(self, device: str, reason: str) -> None:
         """Report the death of a device's process to all jobs.
@@ -190,7 +190,7 @@ class Scheduler:
         was killed because a cancelled job didn't stop.
         """
         self._small.forget_plans()
-        self._engine.planning.kernels.forget([device])
+        self._engine.planning.kernels.forget(device)
         users = [each for each in self.runners.values() if each.uses(device)]
         charged = [each for each in users if each is not self._main] or users
         if any(each.is_stopping for each in users):
@@ -233,7 +233,6 @@ class Scheduler:
             job.stop = error
 
     def drop(self, job: JobRecord, error: Exception) -> None:
-        """End a job that hasn't started, or can't."""
         if job not in self.queue:
             return
         changes = self.queue.end(job, outcome(errors.to_record(error)))
@@ -255,7 +254,6 @@ class Scheduler:
         self._conclude(job, unstarted(job, errors.to_record(error)), snapshot)
 
     def _watch_deadline(self) -> None:
-        """Set the timer for the next deadline of all jobs."""
         if self._deadline_timer is not None:
             self._deadline_timer.cancel()
             self._deadline_timer = None
@@ -292,7 +290,6 @@ class Scheduler:
         self.advance()
 
     def _take_turn(self, job: JobRecord) -> None:
-        """Run a job whose turn has come, once its files are open."""
         self.queue.start(job)
         job.turn = job.turn or time.monotonic()
         if job.opened is not None:
@@ -326,7 +323,6 @@ class Scheduler:
             self.note_checked(job, checked)
 
     def _on_opened(self, job: JobRecord, opening: asyncio.Task[None]) -> None:
-        """Begin a run of a job with its files open; or end it."""
         del self._openings[job.number]
         self._slow_openings.discard(job.number)
         error = job.stop or (stopping_error() if self._engine.is_stopping else None)
@@ -417,7 +413,6 @@ class Scheduler:
         self._engine.planner_thread.run(self._engine.planning.store.flush)
 
     def _runs_again(self, job: JobRecord, state: Failed, runner: JobRunner) -> bool:
-        """Let a job whose run failed wait for its next run, if it has one."""
         if self._engine.is_stopping or job.prepared:
             return False
         reason = ""
@@ -484,7 +479,6 @@ class Scheduler:
                 log.exception("job %d: unexpected error while reporting its end", job.number)
 
     def release(self, job: JobRecord) -> None:
-        """Release what a job uses."""
         self._small.plans.pop(job.number, None)
         if job.checked is not None:
             self._admission.uses.remove(job)

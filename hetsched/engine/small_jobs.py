@@ -50,7 +50,6 @@ class SmallJobs:
         self.plans: dict[int, JobPlan] = {}
 
     def forget_plans(self) -> None:
-        """Note that models have changed, or that a plan didn't work."""
         self._known.clear()
 
     def plan_beside(self, outlook: Outlook, job: JobRecord) -> JobPlan | None:

@@ -96,7 +96,6 @@ class Pool:
         self._given_up: list[Task] = []
 
     def hanging(self) -> list[str]:
-        """Return what the threads hang in that were given up."""
         self._given_up = [task for task in self._given_up if task.is_running()]
         return [task.step.text for task in self._given_up]
 
@@ -188,7 +187,6 @@ class Pool:
     # ---- on the loop's thread
 
     def _start(self, task: Task) -> None:
-        """Start the task's thread. Raises RuntimeError if there can't be another one."""
         thread = threading.Thread(target=self._run, args=(task,), name=self._name, daemon=True)
         thread.start()
         task.thread = thread
@@ -225,7 +223,6 @@ class Pool:
         self.abandon(task, errors.TryAgain(text))
 
     def _on_deadline(self, task: Task) -> None:
-        """Give up a thread that hangs."""
         self._running.remove(task)
         self._given_up.append(task)
         if task.step.is_interruptible and task.thread is not None and task.is_running():
@@ -269,7 +266,6 @@ class Pool:
             log.exception("unexpected error in a callback of %s", task.step.text)
 
     def _run(self, task: Task) -> None:
-        """Run it, on its thread."""
         value, failure = None, None
         try:
             value = task.function(task.step)
@@ -282,8 +278,6 @@ class Pool:
 
 
 def entering(text: str, function: Callable[[], T]) -> Callable[[Step], T]:
-    """Return `function` as a task that does what `text` says."""
-
     def work(step: Step) -> T:
         step.enter(text)
         return function()

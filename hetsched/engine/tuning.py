@@ -104,7 +104,6 @@ def begun_steps() -> dict[str, tuple[float, float]]:
 
 
 def _save(begun: dict[str, tuple[float, float]]) -> None:
-    """Raises OSError."""
     path = _steps_path()
     fresh = path.with_suffix(f".{os.getpid()}")
     fresh.write_bytes(msgspec.json.encode(begun))
@@ -139,7 +138,6 @@ class Tuner:
         kind.computed += seconds
 
     def take_news(self, job: ResolvedJob) -> list[str]:
-        """Return what was tuned for jobs like this one since the last one."""
         kind = self._kind(job)
         news, kind.news = kind.news, []
         return news
@@ -286,7 +284,6 @@ class Tuner:
         return True
 
     def _follow_pause(self) -> None:
-        """Treat the process, which may have just begun, as `on_job` and `close` have said."""
         if self._is_closed:
             self._signal(signal.SIGKILL)
         elif self._is_paused:

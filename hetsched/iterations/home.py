@@ -27,13 +27,11 @@ class Part(enum.Enum):
 
 
 def state_shape(array: StateArray, load: int) -> tuple[int, ...]:
-    """Return the shape of the home copy."""
     buffers = 2 if array.has_two_buffers else 1
     return (buffers, load + 2 * array.halo, *array.unit_shape)
 
 
 def stages_of(workload: Iterative, params: Any, part: Part) -> tuple[Stage, ...]:
-    """Return the stages of one round of `part`."""
     return tuple(getattr(workload, part.value)(params))
 
 
@@ -45,13 +43,7 @@ def compute_stage(kernel: StageKernel, call: StageCall) -> None:
 
 
 class Home:
-    """The arrays of a job.
-
-    Parameters
-    ----------
-    arrays : mapping
-        Name of an input or output -> whole array; name of a state array -> its home copy.
-    """
+    """The arrays of a job by name: whole inputs and outputs, and the home copies of the state."""
 
     def __init__(self, workload: Iterative, params: Any, arrays: Mapping[str, Any]) -> None:
         self._arrays = arrays
@@ -71,7 +63,6 @@ class Home:
                 home[:, -array.halo :] = array.border_value
 
     def views(self, stage: Stage, part: Part, iteration: int, rows: Rows) -> tuple[Arrays, Arrays]:
-        """Return the inputs and outputs of a kernel on `rows`."""
         inputs = {name: self._input(name, part, iteration, rows) for name in stage.inputs}
         outputs = {
             name: self._output(name, part, iteration, rows)
@@ -105,11 +96,6 @@ class Home:
             return whole[int(pointers[rows.first]) : int(pointers[rows.stop])]
         return whole if spec.is_whole else whole[rows.first : rows.stop]
 
-    def refresh_borders(self, stage: Stage, part: Part, iteration: int, rows: Rows) -> None:
-        """Copy what the stage wrote in `rows` to the border rows that mirror it."""
-        for ghost, source in self.border_copies(stage, part, iteration, rows):
-            ghost[...] = source
-
     def border_copies(
         self, stage: Stage, part: Part, iteration: int, rows: Rows
     ) -> Iterator[tuple[Any, Any]]:
@@ -129,7 +115,6 @@ def read_buffer(array: StateArray, part: Part, iteration: int) -> int:
 
 
 def write_buffer(array: StateArray, part: Part, iteration: int) -> int:
-    """Return the buffer that is written."""
     if not array.has_two_buffers or part is Part.START:
         return 0
     return iteration % 2
@@ -177,7 +162,6 @@ def partials_shape(reduction: Reduction, slots: int) -> tuple[int, ...]:
 
 
 def combined_slot(partials: np.ndarray) -> int:
-    """Return the slot that has combined values."""
     return int(partials.shape[1]) - 1
 
 

@@ -41,7 +41,6 @@ class RowTransfers:
         self._fetched: Counter[tuple[str, int]] = Counter()
 
     def forget(self) -> None:
-        """Start over with other rows: nothing has been fetched for them."""
         self._fetched.clear()
         both = ((name, buffer) for name in self._state for buffer in (0, 1))
         self._written = Counter(dict.fromkeys(both, 1))
@@ -70,7 +69,6 @@ class RowTransfers:
         return ranges
 
     def on_written(self, stage: Stage, part: Part, iteration: int) -> None:
-        """Note that all devices have computed the stage."""
         self._written.update(
             (name, write_buffer(self._state[name], part, iteration))
             for name in stage.outputs
@@ -79,7 +77,6 @@ class RowTransfers:
 
 
 def row_bytes(unit_shape: tuple[int, ...], dtype: str) -> int:
-    """Return the bytes of a row of an array."""
     return prod(unit_shape) * np.dtype(dtype).itemsize
 
 

@@ -23,19 +23,11 @@ SAVED = "saved/"
 
 @dataclass(frozen=True)
 class SavedState:
-    """A job after `iteration`.
-
-    Attributes
-    ----------
-    arrays : mapping
-        Name -> whole array without the rows beyond its edges, of `saved_names`.
-    values : mapping
-        Name -> combined value, of `value_shapes`.
-    """
+    """A job after `iteration`."""
 
     iteration: int
-    arrays: Mapping[str, np.ndarray]
-    values: Mapping[str, np.ndarray]
+    arrays: Mapping[str, np.ndarray]  # Of `saved_names`, without the rows beyond their edges
+    values: Mapping[str, np.ndarray]  # Combined ones, of `value_shapes`
 
 
 def saved_names(workload: Iterative, params: Any) -> tuple[str, ...]:
@@ -66,7 +58,6 @@ def _read_first(stages: Sequence[Stage], state: Mapping[str, StateArray]) -> Ite
 
 
 def saved_shapes(workload: Iterative, params: Any) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Return the shape and dtype of each array to save."""
     load = workload.load(params)
     shapes = {a.name: ((load, *a.unit_shape), a.dtype) for a in workload.state(params)}
     shapes |= {a.name: (a.shape(load), a.dtype) for a in workload.arrays(params)}
@@ -84,7 +75,6 @@ def value_shapes(workload: Iterative, params: Any) -> dict[str, tuple[tuple[int,
 
 
 def saved_bytes(workload: Iterative, params: Any) -> int:
-    """Return the bytes of all that `saved_shapes` and `value_shapes` name."""
     shapes = (*saved_shapes(workload, params).values(), *value_shapes(workload, params).values())
     return sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in shapes)
 
@@ -92,10 +82,7 @@ def saved_bytes(workload: Iterative, params: Any) -> int:
 def state_views(
     workload: Iterative, params: Any, arrays: Mapping[str, np.ndarray], iteration: int
 ) -> dict[str, np.ndarray]:
-    """Return views of what must be saved after `iteration`; no device computes.
-
-    `arrays`: of the job, as for `Home`.
-    """
+    """Return views of what must be saved after `iteration`; `arrays`: as for `Home`."""
     load = workload.load(params)
     state = {array.name: array for array in workload.state(params)}
     views = {}

@@ -35,10 +35,7 @@ FETCH_SECONDS = 5.0
 
 
 class Durability:
-    """The steps of a job that others hear of. On the loop's thread only.
-
-    Without a journal nothing outlives this process, and no result its job.
-    """
+    """The steps of a job that others hear of. On the loop's thread only."""
 
     def __init__(
         self, config: Config, loop: Loop, arena: Arena, journal: Journal | None = None
@@ -73,17 +70,13 @@ class Durability:
         _tell_submitters(job, None)
 
     def refuse(self, job: JobRecord, error: errors.ErrorRecord) -> None:
-        """Note that a new job was refused."""
         if job.checked is None:  # else its number may be on disk
             self.table.numbers.give_back(job.number)
         self.on_refused(error.code)
         self.table.forget(job)
         _tell_submitters(job, error)
 
-    # ---- states
-
     def change(self, job: JobRecord, state: JobState) -> None:
-        """Note a new state of a job that hasn't ended."""
         is_start = isinstance(state, Running) and not isinstance(job.state, Running)
         if is_start and job.started_at is None:
             job.started_at = time.time()
@@ -114,10 +107,7 @@ class Durability:
         self._write_anyway(change, then)
 
     async def publish(self, job: JobRecord, outputs: tuple[PreparedOutput, ...]) -> None:
-        """Note the complete output files that a durable job is about to name.
-
-        Raises the journal's error.
-        """
+        """Note the files that a durable job is about to name. Raises the journal's error."""
         job.prepared = outputs
         await self._write(
             journal_records.JobUpdate(number=job.number, stage="publishing", outputs=outputs)
@@ -150,10 +140,7 @@ class Durability:
     # ---- the end
 
     def report_end(self, job: JobRecord, state: Ended) -> None:
-        """Report the end of a job, of a durable one once it is on disk.
-
-        The caller's reference to each result segment is taken over.
-        """
+        """Report the end of a job, of a durable one once it is on disk; take over its results."""
         if self._journal is None:
             self._end(job, state)
         elif not job.is_durable:

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from hetsched.job import JobState, Queued, Running, brief
 from hetsched.jobs.table import JobRecord
@@ -28,10 +29,7 @@ Deliver = Callable[[messages.State, bool], None]
 """deliver(state, droppable)"""
 
 
-@dataclass(frozen=True)
-class Follower:
-    """Who follows one job."""
-
+class Follower(NamedTuple):
     client: int
     deliver: Deliver
 
@@ -40,8 +38,7 @@ class Follower:
 class Watcher:
     """Who watches several jobs, or all, as numbered events.
 
-    Events are droppable: a client that doesn't read in time misses some, which it sees by the
-    numbers. Only a job's last event isn't dropped.
+    A client that doesn't read in time misses some, but no job's last one.
     """
 
     client: int
@@ -72,10 +69,7 @@ class Watcher:
 
 
 class Followers:
-    """Everyone who hears of states. On the loop's thread only.
-
-    `interval`: seconds between two progress messages of one job.
-    """
+    """Everyone who hears of states. On the loop's thread only."""
 
     def __init__(self, loop: Loop, interval: float = PROGRESS_INTERVAL) -> None:
         self._loop = loop
@@ -110,7 +104,6 @@ class Followers:
             self._held_back[job.number] = self._loop.call_later(seconds, self.report, job)
 
     def report(self, job: JobRecord, is_last: bool = False) -> None:
-        """Send a job's present state to those who follow or watch it."""
         if (timer := self._held_back.pop(job.number, None)) is not None:
             timer.cancel()
         job.reported_at = time.monotonic()
@@ -133,7 +126,6 @@ class Followers:
         job.followers = []
 
     def remove_client(self, client: int, jobs: Collection[JobRecord]) -> None:
-        """Forget a client that has ended; `jobs`: those that it may follow."""
         self.follows.pop(client, None)
         self._watchers = [watcher for watcher in self._watchers if watcher.client != client]
         for job in jobs:
@@ -141,7 +133,6 @@ class Followers:
                 job.followers = [each for each in job.followers if each.client != client]
 
     def _send_present(self, watcher: Watcher) -> None:
-        """Send some present states; serve others before the next."""
         if watcher not in self._watchers:
             return
         for number in list(watcher.unsent)[:EVENTS_PER_TURN]:

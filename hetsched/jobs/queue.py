@@ -46,7 +46,6 @@ class JobQueue:
         self._requeues = 0
 
     def __len__(self) -> int:
-        """Count the jobs that wait or run."""
         return len(self._waiting) + len(self._running)
 
     def __contains__(self, job: JobRecord) -> bool:
@@ -54,14 +53,12 @@ class JobQueue:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no job runs or may start."""
         return not self._running and not self._ready
 
     def is_waiting(self, job: JobRecord) -> bool:
         return job.number in self._waiting
 
     def waiting(self) -> list[JobRecord]:
-        """Return all waiting jobs by number."""
         return [job for _, job in sorted(self._waiting.items())]
 
     def unfinished(self, number: int) -> JobRecord | None:
@@ -70,14 +67,10 @@ class JobQueue:
     # ---- the order
 
     def ready(self) -> Iterator[JobRecord]:
-        """Iterate over the jobs that may start now, the first in line first.
-
-        Don't change the queue meanwhile.
-        """
+        """Iterate over the jobs that may start now, in line. Don't change the queue meanwhile."""
         return (self._waiting[number] for *_, number in self._ready)
 
     def first(self) -> JobRecord | None:
-        """Return the job that is first in line, None if none may start."""
         return self._waiting[self._ready[0][-1]] if self._ready else None
 
     def position(self, job: JobRecord, reason: str = "") -> Queued:
@@ -94,7 +87,6 @@ class JobQueue:
     # ---- changes
 
     def check(self, after: tuple[Dependency, ...]) -> None:
-        """Raise InputMissing if a job that `after` names isn't known."""
         for dependency in after:
             number = dependency.job
             if self.unfinished(number) is None and number not in self._outcomes:
@@ -110,8 +102,7 @@ class JobQueue:
     def add(self, job: JobRecord, now: float, is_known: bool = False) -> list[Change]:
         """Add a job. One that can't ever run, or is too late, fails at once.
 
-        `is_known`: an earlier daemon has accepted it; then jobs that it runs after and that are
-        forgotten have ended as they should, or it would have failed.
+        `is_known`: an earlier daemon has accepted it; forgotten jobs have ended as they should.
         """
         assert job not in self
         self._largest_number = max(self._largest_number, job.number)
@@ -156,16 +147,14 @@ class JobQueue:
         return True
 
     def start(self, job: JobRecord) -> None:
-        """Note that a waiting job runs now."""
         del self._waiting[job.number]
         self._leave_line(job)
         self._running[job.number] = job
 
     def requeue(self, job: JobRecord, code: int) -> bool:
-        """Let a running job whose run failed with exit `code` wait for another one.
+        """Let a running job whose run failed with exit `code` wait behind others of its priority.
 
-        It waits behind the others of its priority. Return False, and change nothing, if it has no
-        retries left or another run would only repeat the error.
+        Return False if it has no retries left or another run would only repeat the error.
         """
         if code in PERMANENT_CODES or job.failures >= job.retries:
             return False
@@ -182,17 +171,12 @@ class JobQueue:
         self._enter_line(job)
 
     def end(self, job: JobRecord, outcome: Outcome) -> list[Change]:
-        """Remove a job that has ended; the jobs that run after it become ready, or fail.
-
-        Those that fail have left the queue with their own dependents, in the order returned.
-        """
+        """Remove a job that has ended; the jobs that run after it become ready, or fail."""
         if self._waiting.pop(job.number, None) is not None:
             self._leave_line(job)
         else:
             del self._running[job.number]
         return self._conclude(job, outcome)
-
-    # ---- time
 
     def next_deadline(self) -> float | None:
         """Return when `expire` should be called next, seconds since the epoch."""
@@ -213,7 +197,6 @@ class JobQueue:
     # ---- inner steps
 
     def _enter_line(self, job: JobRecord) -> None:
-        """Put a waiting job into the line if it is ready."""
         if job.is_ready:
             insort(self._ready, _key(job))
 
@@ -224,7 +207,6 @@ class JobQueue:
             del self._ready[index]
 
     def _fail(self, job: JobRecord, error: errors.JobFailed) -> list[Change]:
-        """Fail a waiting job and those that can't run without it."""
         del self._waiting[job.number]
         self._leave_line(job)
         return [(job, error), *self._conclude(job, "failed")]
@@ -232,7 +214,7 @@ class JobQueue:
     def _conclude(self, ended: JobRecord, outcome: Outcome) -> list[Change]:
         """Apply the outcome of a job that has left the queue to those that run after it.
 
-        A loop rather than recursion: a chain may have as many jobs as the queue.
+        A chain may have as many jobs as the queue: no recursion.
         """
         changes: list[Change] = []
         remaining = deque([(ended, outcome)])

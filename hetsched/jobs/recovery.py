@@ -105,7 +105,6 @@ def restored(journaled: JournaledJob) -> JobRecord:
 
 
 def lost_results(job: JobRecord) -> str:
-    """Return why results of an ended job can't be fetched; "" if all are in files."""
     outputs: Sequence[object] = list(job.spec.outputs.values())
     if outputs and all(isinstance(output, FileOut) for output in outputs):
         return ""
@@ -125,8 +124,16 @@ def _known_end(
 ) -> Ended | None:
     """Return the end of a job that needn't, or mustn't, run again."""
     if job.number in publish_errors:
-        error = publish_errors[job.number]
-        return _published(job) if error is None else unstarted(job, error)
+        if (error := publish_errors[job.number]) is not None:
+            return unstarted(job, error)
+        outputs = job.spec.outputs.items()
+        report = report_without_run(
+            job,
+            "done",
+            outputs={name: output.path for name, output in outputs if isinstance(output, FileOut)},
+            notes=("the daemon ended while the result was being published; its times are lost",),
+        )
+        return Done(job.number, report, lost=lost_results(job))
     if job.starts < MAX_STARTS:
         return None
     text = (
@@ -134,17 +141,6 @@ def _known_end(
         " unexpectedly; it isn't started again (see the daemon's log)"
     )
     return unstarted(job, errors.ErrorRecord(errors.JobFailed.code, text))
-
-
-def _published(job: JobRecord) -> Done:
-    outputs = job.spec.outputs.items()
-    report = report_without_run(
-        job,
-        "done",
-        outputs={name: output.path for name, output in outputs if isinstance(output, FileOut)},
-        notes=("the daemon ended while the result was being published; its times are lost",),
-    )
-    return Done(job.number, report, lost=lost_results(job))
 
 
 # ---- what a crash has interrupted
@@ -184,8 +180,7 @@ def _finish(job: JournaledJob) -> errors.ErrorRecord | None:
 def _saved_work(job: JournaledJob, token: str) -> SavedWork | None:
     """Return what a job has left on disk; `token`: the journal's.
 
-    A checkpoint counts if this job and this user have written it. It is whole, as it was synced
-    before it got its name.
+    A checkpoint counts if this job and this user have written it.
     """
     owner = job_token(token, job.number)
     if job.spec.checkpoint:

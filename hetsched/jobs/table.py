@@ -52,8 +52,8 @@ Submitter = Callable[["JobRecord", errors.ErrorRecord | None], None]
 class JobRecord:
     """One job, from its submission until it is forgotten. On the loop's thread only.
 
-    Times are seconds since the epoch, by the wall clock at that moment; `fetch_deadline`,
-    `keep_until`, `reported_at` and `turn` are monotonic.
+    Times are by the wall clock, seconds since the epoch; `fetch_deadline`, `keep_until`,
+    `reported_at` and `turn` are monotonic.
     """
 
     number: int
@@ -149,7 +149,6 @@ class JobRecord:
 
 
 def unstarted(job: JobRecord, error: errors.ErrorRecord) -> Failed:
-    """Return the end of a job that never began to compute."""
     return Failed(job.number, report_without_run(job, outcome(error), error=error), error)
 
 
@@ -236,7 +235,6 @@ class JobTable:
         return forgotten
 
     def forget(self, job: JobRecord) -> None:
-        """Remove a job that has ended or was refused, except its results."""
         self._remove_unfinished(job)
         self.jobs.pop(job.number, None)
         if self._ended.pop(job.number, None) is not None:
@@ -256,8 +254,7 @@ class JobTable:
 class KeptResults:
     """Results of ended jobs in shared memory, in the order in which they expire.
 
-    Keeping and releasing one takes constant time: thousands of jobs per second end and have their
-    results fetched. On the loop's thread only.
+    Keeping and releasing one takes constant time. On the loop's thread only.
     """
 
     def __init__(self, arena: Arena, loop: Loop, max_bytes: int) -> None:
@@ -284,7 +281,6 @@ class KeptResults:
         return self._by_segment.get(segment)
 
     def release(self, job: JobRecord) -> None:
-        """Stop keeping a job's results, the spared ones included."""
         for segment in list(job.kept_results):
             self._release(job, segment)
         job.keep_until = job.fetch_deadline = 0.0
@@ -299,7 +295,6 @@ class KeptResults:
         self._spare.pop(segment, None)
 
     def keeps(self, segment: int) -> bool:
-        """Return whether a result is kept; one whose memory is still untouched, again."""
         if segment in self._by_segment:
             return True
         job, uses = self._spare.pop(segment, (None, 0))
@@ -313,8 +308,7 @@ class KeptResults:
     def make_room(self, nbytes: int, in_use: Collection[int] = ()) -> None:
         """Release so many bytes before they expire, the oldest results first.
 
-        Not of a job that is still being fetched, nor of one whose segments are all `in_use`: that
-        would free nothing.
+        Not of a job that is still being fetched, nor of one whose segments are all `in_use`.
         """
         if nbytes <= 0:
             return

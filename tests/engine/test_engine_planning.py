@@ -27,7 +27,7 @@ class Jobs:
 
     def run(self, *seconds: float) -> list[bool]:
         """Whether runs that take so long are learnt from."""
-        return [self.plans.on_run(KIND, USUAL, each) != "repeat" for each in seconds]
+        return [self.plans.count_run(KIND, USUAL, each) for each in seconds]
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_a_trial_is_learnt_from_and_not_repeated(familiar: Jobs) -> None:
     trial = JobPlan((), 1.0, (), trial="something")
     familiar.plans.put(KIND, trial, familiar.plans.generation)
     assert familiar.plans.get(KIND) is trial
-    assert familiar.plans.on_run(KIND, trial, 1.0) != "repeat"
+    assert familiar.plans.count_run(KIND, trial, 1.0)
     assert familiar.plans.get(KIND) is not trial
 
 

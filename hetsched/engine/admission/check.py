@@ -1,13 +1,12 @@
 """Admits jobs: `check` at submission, `open` when the job's turn comes.
 
-Both do the same in this order: load the workload, open the inputs, ask the workload what it
-declares for their shapes, and bind devices, inputs and outputs. Then `check` looks at output files
-and checkpoints and closes everything, so a long queue takes neither descriptors nor disk space;
-`open` creates the output files. Inputs are read as they are at the turn.
+Both load the workload, open the inputs, ask the workload what it declares for their shapes, and
+bind devices, inputs and outputs. Then `check` looks at output files and checkpoints and closes
+everything, so a long queue takes neither descriptors nor disk space; `open` creates the output
+files. Inputs are read as they are at the turn.
 
-A job without files whose kind is known (same workload, parameters and shapes) needs neither a file
-nor the code of a plug-in: it is checked on the loop, in microseconds, and never opened. Everything
-else may hang: it is done in a thread, with a deadline.
+A job without files whose kind is known (same workload, parameters and shapes) is checked on the
+loop, in microseconds, and never opened. Everything else may hang: it is done in a thread.
 """
 
 from __future__ import annotations
@@ -88,8 +87,6 @@ class MachineLimits:
 
 
 class Admission:
-    """Checks and opens the jobs of one engine. On the loop's thread only."""
-
     def __init__(self, pool: Pool, machine: Callable[[], MachineLimits]) -> None:
         self._pool = pool
         self._machine = machine
@@ -103,86 +100,57 @@ class Admission:
 
         Nobody waits for a thread that hangs once the caller is cancelled.
         """
-        machine = self._machine()
-        key = None if has_files(spec) else _declaration_key(spec)
-        known = None if key is None else self._declarations.get(key)
-        if known is not None:  # its inputs are in the arena: nothing is opened
-            return bind(spec, known, InputOpener(Step()).open(known.workload, spec), machine)
-        job = await self._pool.call(
-            lambda step: check(spec, machine, self.uses, step, is_readmitted),
-            discard=ResolvedJob.close,
-        )
-        if key is not None and job.declaration is not None:
+        machine, key = self._machine(), b""
+        if not has_files(spec):
+            references = spec.inputs.items()
+            arrays = [(n, r.shape, r.dtype) for n, r in references if isinstance(r, ArenaRef)]
+            key = msgspec.msgpack.encode((spec.workload, spec.params, arrays))
+            if (known := self._declarations.get(key)) is not None:
+                return bind(spec, known, InputOpener(Step()).open(known.workload, spec), machine)
+
+        def check(step: Step) -> ResolvedJob:
+            opener = InputOpener(step, uses=self.uses)
+            job = resolve(spec, machine, opener)
+            try:
+                step.enter("checking the output folder")
+                job.claims = check_outputs(job)
+                check_checkpoints(job, spec, step, is_readmitted=is_readmitted)
+            finally:
+                job.close()
+            job.input_paths, job.input_bytes = tuple(opener.paths), opener.nbytes
+            job.checkpoint = os.path.realpath(spec.checkpoint) if spec.checkpoint else ""
+            return job
+
+        job = await self._pool.call(check, discard=ResolvedJob.close)
+        if key and job.declaration is not None:
             nbytes = 2 * len(key) + BYTES_PER_DECLARATION
             self._declarations.put(key, job.declaration, nbytes)
         return job
 
     async def open(self, spec: JobSpec, checked: ResolvedJob, token: str = "") -> ResolvedJob:
-        """Open the files of a job whose turn has come.
+        """Open the inputs as they are now, and create the outputs with all their space.
 
         `token`: determines the hidden names of the output files.
         """
         machine = self._machine()
+
+        def open_files(step: Step) -> ResolvedJob:
+            opener = InputOpener(step, max_read=machine.arena_limit)
+            job = resolve(spec, machine, opener, checked.declaration)
+            try:
+                step.enter("creating output files")
+                create_outputs(job, spec, token)
+            except BaseException:
+                job.close()
+                raise
+            return job
+
+        seconds = sum(claim.nbytes for claim in checked.claims) / MIN_ALLOCATION_RATE
+        if checked.iterative is not None:
+            seconds += reading_seconds(checked.input_bytes)
         return await self._pool.call(
-            lambda step: open_job(spec, checked, machine, step, token),
-            discard=ResolvedJob.close,
-            deadline=self._pool.deadline + _file_seconds(checked),
+            open_files, discard=ResolvedJob.close, deadline=self._pool.deadline + seconds
         )
-
-
-def _declaration_key(spec: JobSpec) -> bytes:
-    """Return all that determines the declaration of a job without files."""
-    arrays = [
-        (name, ref.shape, ref.dtype)
-        for name, ref in spec.inputs.items()
-        if isinstance(ref, ArenaRef)
-    ]
-    return msgspec.msgpack.encode((spec.workload, spec.params, arrays))
-
-
-def _file_seconds(job: ResolvedJob) -> float:
-    """Return how long allocating output files, and reading those of iterative jobs, may take."""
-    allocation = sum(claim.nbytes for claim in job.claims) / MIN_ALLOCATION_RATE
-    return allocation + (reading_seconds(job.input_bytes) if job.iterative is not None else 0.0)
-
-
-# ---- in a thread
-
-
-def check(
-    spec: JobSpec,
-    machine: MachineLimits,
-    uses: JobUses,
-    step: Step,
-    is_readmitted: bool = False,
-) -> ResolvedJob:
-    """Check everything about `spec` that can be known before it runs."""
-    opener = InputOpener(step, uses=uses)
-    job = resolve(spec, machine, opener)
-    try:
-        step.enter("checking the output folder")
-        job.claims = check_outputs(job)
-        check_checkpoints(job, spec, step, is_readmitted=is_readmitted)
-    finally:
-        job.close()
-    job.input_paths, job.input_bytes = tuple(opener.paths), opener.nbytes
-    job.checkpoint = os.path.realpath(spec.checkpoint) if spec.checkpoint else ""
-    return job
-
-
-def open_job(
-    spec: JobSpec, checked: ResolvedJob, machine: MachineLimits, step: Step, token: str = ""
-) -> ResolvedJob:
-    """Open the inputs as they are now, and create the outputs with all their space."""
-    opener = InputOpener(step, max_read=machine.arena_limit)
-    job = resolve(spec, machine, opener, checked.declaration)
-    try:
-        step.enter("creating output files")
-        create_outputs(job, spec, token)
-    except BaseException:
-        job.close()
-        raise
-    return job
 
 
 def resolve(
@@ -216,17 +184,13 @@ def resolve(
 class InputOpener:
     """Opens the inputs of one job. `close` it unless the job takes over `files`.
 
-    `uses`: an input may be what the jobs will write that this one runs after.
-    `max_read`: bytes that files other than .npy may hold, which are read whole; None: only their
-    headers are read, so the number of entries of a sparse matrix is an estimate.
+    `uses`: an input may be what the jobs will write that this one runs after. `max_read`: bytes
+    that files which are read whole may hold; None: only their headers are read, so the number of
+    entries of a sparse matrix is an estimate.
     """
 
     def __init__(
-        self,
-        step: Step,
-        *,
-        uses: JobUses | None = None,
-        max_read: int | None = None,
+        self, step: Step, *, uses: JobUses | None = None, max_read: int | None = None
     ) -> None:
         self.step = step
         self._uses = uses
@@ -237,7 +201,6 @@ class InputOpener:
         self.loaded: dict[str, np.ndarray] = {}
 
     def open(self, workload: BaseWorkload, spec: JobSpec) -> dict[str, StoredArray]:
-        """Open the inputs of `spec` and return them by array name, without generated ones."""
         opened: dict[str, StoredArray] = {}
         after = {dependency.job for dependency in spec.after}
         for name, reference in _named(workload, spec.inputs).items():
@@ -304,7 +267,6 @@ class InputOpener:
     def _read_matrix(
         self, name: str, path: str, fd: int, matrix: SparseMatrix | None
     ) -> dict[str, StoredArray]:
-        """Read a Matrix Market or .npz file. `matrix`: what it must hold; None: a dense array."""
         header = read_matrix_header(path, fd)
         shapes = header.dense_shape(path) if matrix is None else header.sparse_shapes(path)
         names = {part: name if matrix is None else part_name(name, part) for part in shapes}
@@ -319,7 +281,6 @@ class InputOpener:
         }
 
     def close(self) -> None:
-        """Close all files."""
         while self.files:
             os.close(self.files.pop())
 
@@ -439,7 +400,6 @@ def _choose_threads(
 
 
 def _check_kind(spec: JobSpec, declaration: Declaration) -> None:
-    """Raise UsageError for options that this kind of workload doesn't have."""
     if declaration.iterative is not None:
         if spec.measure:
             raise errors.UsageError(
@@ -462,10 +422,7 @@ def _check_kind(spec: JobSpec, declaration: Declaration) -> None:
 
 
 def _drop_needless_saves(job: ResolvedJob, infos: Sequence[DeviceInfo], limit: int) -> None:
-    """Save nothing, unless a device keeps rows in memory of its own and there may be room.
-
-    Without room these can store their rows after each iteration.
-    """
+    """Save nothing, unless a device keeps rows in memory of its own and there may be room."""
     assert job.iterative is not None
     if any(info.link for info in infos):
         if _shared_bytes(job) <= limit:
@@ -511,18 +468,18 @@ def select_devices(
         return tuple([info.name for info in infos])
     selected: set[str] = set()
     for word in requested:
-        members = {info.name for info in infos if _matches(word, info)}
+        kind = kind_of_group(word)
+        members = {
+            info.name
+            for info in infos
+            if word in (info.name, info.kind)
+            or (kind is not None and info.kind == kind.name)
+            or (word == TEAM_GROUP and info.members)
+        }
         if not members:
             raise _unknown_device(word, infos, absent)
         selected |= members
     return tuple(info.name for info in infos if info.name in selected)
-
-
-def _matches(word: str, info: DeviceInfo) -> bool:
-    kind = kind_of_group(word)
-    if word in (info.name, info.kind) or (kind is not None and info.kind == kind.name):
-        return True
-    return word == TEAM_GROUP and bool(info.members)
 
 
 def _unknown_device(
@@ -547,7 +504,6 @@ def _unknown_device(
 
 
 def _bind_outputs(job: ResolvedJob, spec: JobSpec) -> None:
-    """Note what becomes of each output; check the caller's arrays for them."""
     outputs = [array for array in job.specs if array.is_output]
     names = [array.name for array in outputs]
     for requested in spec.outputs:
@@ -556,8 +512,14 @@ def _bind_outputs(job: ResolvedJob, spec: JobSpec) -> None:
                 f"{job.workload.name} has no output {requested!r}; it has {', '.join(names)}"
             )
     given = dict(spec.outputs)
-    if "" in given:
-        given[_only_output(job, names, spec.outputs)] = given.pop("")
+    if "" in given:  # for the only one
+        optional = job.workload.optional_outputs if isinstance(given[""], FileOut) else ()
+        needed = [name for name in names if name not in optional] if len(names) > 1 else names
+        if len(needed) != 1 or len(given) > 1:
+            raise errors.UsageError(
+                f"{job.workload.name} has the outputs {', '.join(names)}: name them"
+            )
+        given[needed[0]] = given.pop("")
     for array in outputs:
         target = given.get(array.name)
         if isinstance(target, FileOut):
@@ -566,17 +528,6 @@ def _bind_outputs(job: ResolvedJob, spec: JobSpec) -> None:
             _bind_caller_array(job, array, target.into)
         else:
             job.into[array.name] = None
-
-
-def _only_output(job: ResolvedJob, names: Sequence[str], given: Mapping[str, object]) -> str:
-    """Return the output that a target without a name is for."""
-    optional = job.workload.optional_outputs if isinstance(given[""], FileOut) else ()
-    needed = [name for name in names if name not in optional] if len(names) > 1 else names
-    if len(needed) != 1 or len(given) > 1:
-        raise errors.UsageError(
-            f"{job.workload.name} has the outputs {', '.join(names)}: name them"
-        )
-    return needed[0]
 
 
 def _bind_caller_array(job: ResolvedJob, array: ArraySpec, into: ArenaRef) -> None:
@@ -609,18 +560,14 @@ def _extent(shape: Sequence[int]) -> str:
 
 
 def _overlap(one: StoredArray | ArenaRef, other: ArenaRef) -> bool:
-    return one.offset < _end(other) and other.offset < _end(one)
-
-
-def _end(array: StoredArray | ArenaRef) -> int:
-    return array.offset + math.prod(array.shape) * np.dtype(array.dtype).itemsize
+    sizes = [math.prod(each.shape) * np.dtype(each.dtype).itemsize for each in (one, other)]
+    return one.offset < other.offset + sizes[1] and other.offset < one.offset + sizes[0]
 
 
 # ---- shared memory
 
 
 def _check_shared_memory(job: ResolvedJob, limit: int) -> None:
-    """Check that generated inputs and results in memory fit into `limit` bytes."""
     needed = _shared_bytes(job)
     if needed <= limit:
         return
@@ -643,10 +590,7 @@ def _check_shared_memory(job: ResolvedJob, limit: int) -> None:
 
 
 def _shared_bytes(job: ResolvedJob) -> int:
-    """Return the bytes of the segments that the job allocates.
-
-    An iterative job keeps everything in memory, so also what it reads from files or writes there.
-    """
+    """Return the bytes of the segments that the job allocates: all arrays of an iterative one."""
     arrays = list(job.generate)
     if job.iterative is None:
         arrays += [array for array in job.specs if array.name in job.into]
@@ -688,7 +632,13 @@ def create_outputs(job: ResolvedJob, spec: JobSpec, token: str = "") -> None:
     """
     inputs = _file_identities(job)
     if token and job.iterative is None and not job.into:  # what is in memory is lost in a crash
-        job.parts_identity = _parts_identity(job, spec)
+        with plug_in(job.workload.name, "paths"):
+            read = [f"/proc/self/fd/{fd}" for fd in job.files]
+            paths = [*read, *job.workload.paths(job.params)]
+        code = (__version__, spec.workload, job.source)
+        stamps = sorted(map(formats.stamps, paths))
+        raw = msgspec.msgpack.encode((code, spec.params, spec.seed, job.load, stamps))
+        job.parts_identity = hashlib.blake2b(raw, digest_size=16).hexdigest()
     for array, target in _output_files(job):
         job.outputs[array.name] = output_files.create_output(
             target.path,
@@ -715,16 +665,6 @@ def _file_identities(job: ResolvedJob) -> set[tuple[int, int]]:
     return {(status.st_dev, status.st_ino) for status in found}
 
 
-def _parts_identity(job: ResolvedJob, spec: JobSpec) -> str:
-    """Return what identifies the results of a job: its request, code and input files."""
-    with plug_in(job.workload.name, "paths"):
-        paths = [*(f"/proc/self/fd/{fd}" for fd in job.files), *job.workload.paths(job.params)]
-    code = (__version__, spec.workload, job.source)
-    stamps = sorted(map(formats.stamps, paths))
-    raw = msgspec.msgpack.encode((code, spec.params, spec.seed, job.load, stamps))
-    return hashlib.blake2b(raw, digest_size=16).hexdigest()
-
-
 # ---- checkpoints
 
 
@@ -734,12 +674,15 @@ def check_checkpoints(
     """Check that the job can continue from its checkpoint, and write others.
 
     The values of its inputs are compared when it runs. So are their shapes if they aren't known
-    yet, and everything if an earlier job may write the checkpoint. `is_readmitted`: an earlier
-    daemon has accepted the job: it runs even if no checkpoint can be written now.
+    yet, and everything if an earlier job may write the checkpoint. `is_readmitted`: it runs even
+    if no checkpoint can be written now.
     """
     if not spec.checkpoint and not spec.resume:
         return
-    _check_no_output(spec)
+    outputs = [os.path.realpath(o.path) for o in spec.outputs.values() if isinstance(o, FileOut)]
+    for path in filter(None, (spec.checkpoint, spec.resume)):
+        if os.path.realpath(path) in outputs:
+            raise errors.UsageError(f"{path}: both a checkpoint and an output; give another name")
     assert job.iterative is not None, "others have no such options"
     assert isinstance(job.workload, Iterative), "others have no such options"
     is_written = bool(spec.checkpoint) and not is_readmitted
@@ -748,8 +691,10 @@ def check_checkpoints(
         output_files.check_folder(spec.checkpoint, saved_bytes(job.workload, job.params))
     if spec.after:
         return
-    is_read_later = any(stored.key == LOADED_KEY for stored in job.inputs.values())
-    problem = None if is_read_later else _problem(job, job.workload, spec)
+    problem = None
+    if all(stored.key != LOADED_KEY for stored in job.inputs.values()):  # else it is read later
+        sources = {array.name: f"seed:{spec.seed}" for array in job.generate}
+        problem, _ = checkpoint.problem_of(job.workload, job.params, job.specs, sources)
     if spec.resume:
         step.enter(f"reading {spec.resume}")
         record = checkpoint.read_record(spec.resume)
@@ -759,19 +704,6 @@ def check_checkpoints(
     if is_written:
         step.enter(f"checking {spec.checkpoint}")
         checkpoint.check_target(spec.checkpoint, problem)
-
-
-def _check_no_output(spec: JobSpec) -> None:
-    """Check that no output is to replace a checkpoint: it couldn't, after all iterations."""
-    outputs = [out.path for out in spec.outputs.values() if isinstance(out, FileOut)]
-    for path in filter(None, (spec.checkpoint, spec.resume)):
-        if os.path.realpath(path) in map(os.path.realpath, outputs):
-            raise errors.UsageError(f"{path}: both a checkpoint and an output; give another name")
-
-
-def _problem(job: ResolvedJob, workload: Iterative, spec: JobSpec) -> checkpoint.Problem:
-    sources = {array.name: f"seed:{spec.seed}" for array in job.generate}
-    return checkpoint.problem_of(workload, job.params, job.specs, sources)[0]
 
 
 # ---- the segments of requests

@@ -48,8 +48,7 @@ class JobUses:
     def may_overtake(self, job: JobRecord) -> bool:
         """Return whether no other job writes what it uses, or uses what it writes.
 
-        A client may submit a job that reads what an earlier one writes, without waiting for that:
-        these run in the order of the queue. O(arrays of the job).
+        Then they run in the order of the queue: clients submit such jobs without a wait between.
         """
         written = [self._users[place] for place, _ in _written(job)]
         if any(len(users.writers) > 1 or users.readers for users in written):
@@ -63,7 +62,6 @@ class JobUses:
         return claims[-1] if claims else None
 
     def check_checkpoint(self, job: JobRecord, path: str) -> None:
-        """Raise UsageError if another job writes checkpoints to `path`, unless it runs before."""
         others = set(self._users.get((path,), _Users()).writers)
         others -= {dependency.job for dependency in job.spec.after}
         if others:

@@ -21,13 +21,7 @@ import numpy as np
 from hetsched import errors
 from hetsched.dtypes import NUMERIC
 from hetsched.engine.threads import Step
-from hetsched.iterations.home import (
-    PARTIALS,
-    Part,
-    partials_shape,
-    stages_of,
-    state_shape,
-)
+from hetsched.iterations.home import PARTIALS, Part, partials_shape, stages_of, state_shape
 from hetsched.iterations.saved_state import SAVED, saved_shapes
 from hetsched.job import ArenaRef, FileOut, JobSpec, Schedule
 from hetsched.memory import MemoryDemand
@@ -89,7 +83,6 @@ class IterativeDeclaration:
 
 
 def whole(name: str, shape: tuple[int, ...], dtype: str) -> ArraySpec:
-    """Return an array that isn't split between devices."""
     return ArraySpec(name, "resident", shape, dtype)
 
 
@@ -111,10 +104,7 @@ class Declaration:
 
 @dataclass(eq=False)
 class ResolvedJob(Declaration):
-    """A job bound to arrays and devices; it can run while its files are open.
-
-    `close` releases these.
-    """
+    """A job bound to arrays and devices; it can run while its files are open."""
 
     declaration: Declaration | None = None  # Shared by jobs of one kind
     devices: tuple[str, ...] = ()  # That it may use
@@ -146,7 +136,6 @@ class ResolvedJob(Declaration):
 
     @property
     def kind(self) -> str:
-        """The kind of job in records of failures."""
         return f"{self.workload.name} {self.speed_key}".strip()
 
     @property
@@ -212,14 +201,12 @@ _file_numbers = itertools.count()
 def file_key(fd: int) -> int:
     """Return another key for an open file: negative, unlike a segment's id, and never used twice.
 
-    A descriptor's number alone isn't one: it belongs to the next file as soon as this one is
-    closed, while device processes still have this one attached.
+    A descriptor's number is: by the next file, while device processes still have this one.
     """
     return -1 - (next(_file_numbers) * _MAX_DESCRIPTORS + fd)
 
 
 def fd_of_key(key: int) -> int | None:
-    """Return the fd behind a key; None for a segment."""
     return (-1 - key) % _MAX_DESCRIPTORS if key < 0 else None
 
 
@@ -236,7 +223,6 @@ def is_plain(stored: StoredArray, spec: ArraySpec) -> bool:
 
 
 def array_bytes(spec: ArraySpec, load: int) -> int:
-    """Return the bytes of the whole array, in the kernels' dtype."""
     return math.prod(spec.shape(load)) * np.dtype(spec.dtype).itemsize
 
 
@@ -252,12 +238,10 @@ def not_saving_note(saved: Sequence[ArraySpec]) -> str:
 # ---- what the code of a workload says
 #
 # It may be slow or hang, so it never runs on the event loop. Its methods are pure, so that for a
-# job like an earlier one their results are known. Whatever it returns is checked here: the rest of
-# the engine relies on whole numbers, on finite bytes and on text that can be encoded.
+# job like an earlier one their results are known. Whatever it returns is checked here.
 
 
 def load_workload(name: str, step: Step) -> BaseWorkload:
-    """Return the workload `name`; the first time its module is imported."""
     step.enter(f"loading the workload {name:.100}")
     workload = find(name)
     note_sources(name)
@@ -313,17 +297,15 @@ def declared_demand(workload: BaseWorkload, params: Any, kind: str) -> MemoryDem
 
 def declared_variants(workload: BaseWorkload, kind: str) -> tuple[Variant, ...]:
     """Return the installed variants for devices of `kind`. Runs code of the plug-in."""
+    found = []
     with plug_in(workload.name, "variants"):
-        variants = tuple(workload.variants(kind))
-        return tuple(_variant(workload.name, variant) for variant in variants)
-
-
-def _variant(workload: str, variant: Any) -> Variant:
-    if not isinstance(variant, Variant):
-        raise _wrong(f"{workload}: variants()", variant, "a Variant")
-    name = _text(f"{workload}: the name of a variant", variant.name)
-    version = _text(f"{workload}: the version of a variant", variant.version)
-    return replace(variant, name=name, version=version)
+        for variant in workload.variants(kind):
+            if not isinstance(variant, Variant):
+                raise _wrong(f"{workload.name}: variants()", variant, "a Variant")
+            name = _text(f"{workload.name}: the name of a variant", variant.name)
+            version = _text(f"{workload.name}: the version of a variant", variant.version)
+            found.append(replace(variant, name=name, version=version))
+    return tuple(found)
 
 
 @contextmanager
@@ -376,7 +358,6 @@ def _wrong(what: str, value: Any, expected: str) -> errors.DataError:
 
 
 def _encoded_params(workload: BaseWorkload, params: Any) -> bytes:
-    """Return parameters as device processes get them."""
     if not isinstance(params, workload.Params):
         raise _wrong(f"{workload.name}: infer()", params, f"a {workload.Params.__name__}")
     for name in params.__struct_fields__:
@@ -420,7 +401,6 @@ def _layout(what: str, value: Any, kind: type[Layout]) -> Layout:
 
 
 def _dtype(what: str, dtype: Any) -> str:
-    """Return the name of a dtype of numbers."""
     try:
         found = np.dtype(dtype)
     except Exception:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from hetsched import errors
@@ -21,7 +21,7 @@ from hetsched.job import JobSpec
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
 from hetsched.models.races import NO_RACES
-from hetsched.models.samples import CO_RUNNERS, CoRunners, Sample
+from hetsched.models.samples import CO_RUNNERS, CoRunners
 from hetsched.models.windows import MIN_CHANGE
 from hetsched.partition import iterations
 from hetsched.planner.neighbours import co_runners_of, possible_models
@@ -45,12 +45,7 @@ def next_plan(
     `unstarted`: devices whose process isn't running yet.
     """
     if job.measure:
-        return equal_plan(
-            job.load,
-            [(info, device_demand(job, info, state)) for info in infos],
-            job.measure,
-            lambda info: [variant.name for variant in state.variants.usable(job, info)],
-        )
+        return _equal_plan(job, infos, state)
     kind = job_kind(job, (info.name for info in infos))
     planner = state.plans.planner(kind, job.load)
     candidates = find_candidates(job, infos, state, unstarted)
@@ -62,41 +57,34 @@ def next_plan(
 # ---- measurements
 
 
-def equal_plan(
-    load: int,
-    devices: Sequence[tuple[DeviceInfo, MemoryDemand]],
-    variants: Mapping[str, str],
-    usable_variants: Callable[[DeviceInfo], Sequence[str]],
-) -> JobPlan:
-    """Give every device to measure an equal share of `load`, in as few chunks as fit in memory.
-
-    `variants`: device to measure -> its variant; `devices`: those that are available.
-    """
-    if load % len(variants):
+def _equal_plan(job: ResolvedJob, infos: Sequence[DeviceInfo], state: PlanningState) -> JobPlan:
+    """Give every device to measure an equal share, in as few chunks as fit in memory."""
+    variants, available = job.measure, {info.name: info for info in infos}
+    if job.load % len(variants):
         raise errors.UsageError(
-            f"{load} units can't be divided equally among {len(variants)} devices"
+            f"{job.load} units can't be divided equally among {len(variants)} devices"
         )
-    available = {info.name: (info, demand) for info, demand in devices}
-    for info, _ in devices:
+    for info in infos:
         if info.name in variants and not variants.keys().isdisjoint(info.members):
             raise errors.UsageError(f"{info.name} can't be measured together with its own cores")
-    for device, variant in variants.items():
+    share, chunk_ids = job.load // len(variants), itertools.count()
+    assignments = []
+    for number, (device, variant) in enumerate(variants.items()):
         if device not in available:
             raise errors.Unavailable(f"{device} can't be measured: it is no longer available")
-        if variant not in usable_variants(available[device][0]):
+        info = available[device]
+        if variant not in [each.name for each in state.variants.usable(job, info)]:
             raise errors.Unavailable(
                 f"{device} can't be measured with {variant}: it doesn't work there"
             )
-    share = load // len(variants)
-    chunk_ids = itertools.count()
-    assignments = tuple(
-        _assignment(*available[device], variant, share, number * share, chunk_ids)
-        for number, (device, variant) in enumerate(variants.items())
-    )
-    return JobPlan(assignments, None, (f"measured: {share} units on each device",))
+        demand = device_demand(job, info, state)
+        assignments.append(
+            _equal_assignment(info, demand, variant, share, number * share, chunk_ids)
+        )
+    return JobPlan(tuple(assignments), None, (f"measured: {share} units on each device",))
 
 
-def _assignment(
+def _equal_assignment(
     info: DeviceInfo,
     demand: MemoryDemand,
     variant: str,
@@ -166,8 +154,7 @@ def with_idle_runs(
 ) -> list[Candidate]:
     """Return the candidates with the runs since their last one, and since their last real share.
 
-    Of any process, by the times of what is stored. Most runs are forgotten, so these are
-    estimates; a share of one unit may be a probe.
+    Estimates, as most runs are forgotten; a share of one unit may be a probe.
     """
     keys = {c.info.name: _model_keys(job, c.info, state) for c in candidates}
     busiest = max(itertools.chain(*keys.values()), key=state.store.runs, default=None)
@@ -176,7 +163,6 @@ def with_idle_runs(
     runs, known = state.store.runs(busiest), state.store.shares(busiest)
 
     def runs_since(at: float) -> tuple[int, int]:
-        """Return the least and the largest number of runs that it may be."""
         least = runs + 1 - min((share.run for share in known if share.at > at), default=runs + 1)
         return least, runs - max((share.run for share in known if share.at <= at), default=0)
 
@@ -186,18 +172,16 @@ def with_idle_runs(
         least, most = runs_since(max((share.at for share in own), default=0.0))
         _, slow = runs_since(max((share.at for share in own if share.units > 1), default=0.0))
         seen = round(math.sqrt(least * most))
-        if _was_faster_than_before(own):
-            seen = max(seen, slow)  # look again
+        last = max(own, key=lambda share: share.at, default=None)
+        before = [
+            share.seconds
+            for share in own
+            if last is not None and share != last and share.units == last.units
+        ]
+        if last is not None and before and last.seconds * MIN_CHANGE < statistics.median(before):
+            seen = max(seen, slow)  # it was faster than before: look again
         idle.append(replace(candidate, idle_runs=seen, slow_runs=max(seen, slow)))
     return idle
-
-
-def _was_faster_than_before(shares: Sequence[Sample]) -> bool:
-    last = max(shares, key=lambda share: share.at, default=None)
-    if last is None:
-        return False
-    before = [share.seconds for share in shares if share.units == last.units and share != last]
-    return bool(before) and last.seconds * MIN_CHANGE < statistics.median(before)
 
 
 def computed_seconds(candidates: Sequence[Candidate], load: int) -> float:
@@ -214,12 +198,8 @@ def computed_seconds(candidates: Sequence[Candidate], load: int) -> float:
 
 
 def model_key(
-    job: ResolvedJob,
-    info: DeviceInfo,
-    variant: Variant,
-    co_runners: CoRunners = "all",
+    job: ResolvedJob, info: DeviceInfo, variant: Variant, co_runners: CoRunners = "all"
 ) -> ModelKey:
-    """Return the key in models.db of `variant` on `info` beside these neighbours."""
     return ModelKey(
         workload=job.workload.name,
         speed_key=job.speed_key,
@@ -232,7 +212,6 @@ def model_key(
 
 
 def _model_keys(job: ResolvedJob, info: DeviceInfo, state: PlanningState) -> list[ModelKey]:
-    """Return the keys of all variants that work on `info`, beside all neighbours."""
     variants = state.variants.ready(job, info)
     return [model_key(job, info, variant, beside) for beside in CO_RUNNERS for variant in variants]
 
@@ -245,11 +224,7 @@ def device_demand(job: ResolvedJob, info: DeviceInfo, state: PlanningState) -> M
     return replace(demand, limit=min(limits, default=None))
 
 
-def _candidate(
-    job: ResolvedJob,
-    info: DeviceInfo,
-    state: PlanningState,
-) -> Candidate | None:
+def _candidate(job: ResolvedJob, info: DeviceInfo, state: PlanningState) -> Candidate | None:
     variants = state.variants.ready(job, info)
     if not variants:
         return None
@@ -291,17 +266,12 @@ MOVE_BYTES_PER_SECOND = 4e9
 
 
 def first_plan(
-    job: ResolvedJob,
-    spec: JobSpec,
-    infos: Sequence[DeviceInfo],
-    state: PlanningState,
+    job: ResolvedJob, spec: JobSpec, infos: Sequence[DeviceInfo], state: PlanningState
 ) -> tuple[JobPlan, iterations.IterationBalance]:
     """Return variants and first shares, and the balance over all devices of the job, by slot.
 
     Those without an assignment are lost. Chunks have no meaning: rows change while the job runs.
-
-    Raises Unavailable without a variant for any device, DataError if no device's memory holds one
-    row.
+    Raises Unavailable, or DataError if no device's memory holds one row.
     """
     assert job.iterative is not None and isinstance(job.workload, Iterative)
     overhead = piece_overhead(job.workload, job.params)

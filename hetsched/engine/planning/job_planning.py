@@ -40,8 +40,6 @@ Lesson = tuple[str, str, CoRunners]
 
 
 class JobPlanning:
-    """Plans the attempts of one job, and makes the task that learns from it."""
-
     def __init__(self, runner: JobRunner) -> None:
         self._runner = runner
         self._job = runner.job
@@ -55,14 +53,19 @@ class JobPlanning:
 
         Raises Unavailable if no device has a variant of the workload.
         """
-        if self._runner.iterations is not None:
-            return await self._first_plan(infos)
+        if (iterations := self._runner.iterations) is not None:
+            job, spec = self._job, self._runner.spec
+            plan, balance = await self._in_planner(
+                lambda: first_plan(job, spec, infos, self._state)
+            )
+            working = [each.device for each in plan.assignments if each.chunks]
+            iterations.balance_with(balance, working)
+            return plan
         self._infos = infos
         self._unstarted = self._engine.fleet.unstarted()
         await self._tune()
-        plan = self._known_plan()
-        if plan is not None:
-            return plan
+        if (known := self._known_plan()) is not None:
+            return known
         # By now the previous job may have been learnt from, and this one planned.
         return await self._in_planner(lambda: self._known_plan() or self._new_plan())
 
@@ -85,8 +88,7 @@ class JobPlanning:
         self._engine.tuner.add_run(job, runs.values(), makespan(runs))
         if job.measure:
             return lambda: learn_run(job, run, state, kind)
-        step = state.plans.on_run(kind, run.plan, makespan(runs))
-        if step == "repeat":
+        if not state.plans.count_run(kind, run.plan, makespan(runs)):
             return None
 
         def learn_and_plan() -> None:
@@ -108,15 +110,6 @@ class JobPlanning:
 
     def _kind(self) -> JobKind:
         return job_kind(self._job, [info.name for info in self._infos])
-
-    async def _first_plan(self, infos: Sequence[DeviceInfo]) -> JobPlan:
-        """Return the plan of an attempt at iterations; the first one also has the balance."""
-        job, spec, iterations = self._job, self._runner.spec, self._runner.iterations
-        assert iterations is not None
-        plan, balance = await self._in_planner(lambda: first_plan(job, spec, infos, self._state))
-        working = [each.device for each in plan.assignments if each.chunks]
-        iterations.balance_with(balance, working)
-        return plan
 
     async def _in_planner(self, make: Callable[[], T]) -> T:
         # The job counts as running from here on: code of its workload might end the daemon.
@@ -142,10 +135,7 @@ class JobPlanning:
 
 
 def learn_run(job: ResolvedJob, run: Run, state: PlanningState, kind: JobKind) -> None:
-    """Update models and planner after a run of `job`. The store is not flushed to disk.
-
-    `kind`: of the job on the devices usable at the time.
-    """
+    """Update models and planner after a run of `job`. The store is not flushed to disk."""
     now = time.time()
     lessons = learn(run)
     infos = {device: each.info for device, each in run.devices.items()}

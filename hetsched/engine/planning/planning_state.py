@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from hetsched.bounded_cache import BoundedCache
 from hetsched.device import DeviceInfo, kernel_chunk
@@ -32,35 +31,28 @@ MAX_KINDS = 256
 MAX_BYTES = 32 << 20
 """Of all their plans, estimated."""
 
-NextStep = Literal["repeat", "learn and plan"]
-"""After a run: repeat its plan, or learn from the run and make another one."""
 JobKind = tuple[str, bytes, str, tuple[str, ...], int | None, str]
 """Workload, params, storage, devices, memory limit, schedule."""
 
 
 def job_kind(job: ResolvedJob, devices: Iterable[str]) -> JobKind:
-    """Return the kind of `job` when it runs on `devices`."""
     names, limit = tuple(devices), job.memory_limit
     return job.reference, job.encoded_params, job.storage, names, limit, job.schedule
 
 
 @dataclass
 class _Known:
-    """What is known of one kind of job.
-
-    `usual`: its last plan that isn't a trial. `unlearnt`: runs since the last one after which a
-    plan was due.
-    """
+    """What is known of one kind of job."""
 
     planner: Planner | None = None
     plan: JobPlan | None = None
-    usual: JobPlan | None = None
+    usual: JobPlan | None = None  # Its last plan that isn't a trial
     runs: int = 0
-    unlearnt: int = 0
+    unlearnt: int = 0  # Runs since the last one after which a plan was due
     was_off: bool = False
 
-    def next_step(self, plan: JobPlan, seconds: float) -> NextStep:
-        """Count a run of `plan` that took `seconds`; return what follows."""
+    def count(self, plan: JobPlan, seconds: float) -> bool:
+        """Count a run of `plan`; return whether to learn from it and make another plan."""
         is_off = plan.prediction_error(seconds) > MAX_ERROR
         is_due = self.runs < LEARNT_ONE_BY_ONE or (is_off and self.was_off)
         self.runs += 1
@@ -69,12 +61,11 @@ class _Known:
             self.unlearnt, self.was_off = 0, False
             if is_off or plan.trial:
                 self.plan = None  # the next job waits for a better one
-            return "learn and plan"
+            return True
         self.was_off = is_off
-        if not plan.trial:
-            return "repeat"
-        self.plan = self.usual  # None: the next job waits for one
-        return "learn and plan"
+        if plan.trial:
+            self.plan = self.usual  # None: the next job waits for one
+        return bool(plan.trial)
 
 
 class Plans:
@@ -86,11 +77,9 @@ class Plans:
             max_entries=MAX_KINDS, max_bytes=MAX_BYTES
         )
         self._lock = threading.Lock()
-        self.generation = 0
-        """How often all plans were dropped."""
+        self.generation = 0  # How often all plans were dropped
 
     def planner(self, kind: JobKind, load: int) -> Planner:
-        """Return the planner of this kind of job, creating it if necessary."""
         with self._lock:
             known = self._kinds.get_or_compute(kind, _Known)
             if known.planner is None:
@@ -99,7 +88,6 @@ class Plans:
             return known.planner
 
     def runs(self, kind: JobKind) -> int:
-        """Count the runs of this kind so far."""
         known = self._kinds.peek(kind)
         return 0 if known is None else known.runs
 
@@ -110,10 +98,9 @@ class Plans:
             return None if known is None else known.plan
 
     def put(self, kind: JobKind, plan: JobPlan, generation: int) -> None:
-        """Keep `plan` for the next jobs of this kind.
+        """Keep `plan` for the next jobs of this kind, unless plans were dropped meanwhile.
 
-        `generation`: when planning began. If plans were dropped since then, the plan may use
-        what has failed meanwhile.
+        Then it may use what has failed meanwhile.
         """
         with self._lock:
             known = self._kinds.peek(kind)
@@ -126,17 +113,14 @@ class Plans:
                 nbytes = sum(each.nbytes for each in kept.values())
                 self._kinds.put(kind, known, nbytes + len(kind[1]))
 
-    def on_run(self, kind: JobKind, plan: JobPlan, seconds: float) -> NextStep:
-        """Count a run of `plan` that took `seconds`; return what follows."""
+    def count_run(self, kind: JobKind, plan: JobPlan, seconds: float) -> bool:
+        """Count a run of `plan`; return whether to learn from it and make another plan."""
         with self._lock:
             known = self._kinds.get(kind)
-            return "learn and plan" if known is None else known.next_step(plan, seconds)
+            return known is None or known.count(plan, seconds)
 
     def clear(self) -> None:
-        """Drop all plans, when their assumptions no longer hold.
-
-        Runs stay counted, and planners remember what was tried.
-        """
+        """Drop all plans. Runs stay counted, and planners remember what was tried."""
         with self._lock:
             for kind, known in list(self._kinds.items()):
                 known.plan = known.usual = None
@@ -149,8 +133,8 @@ class Variants:
 
     def __init__(self, failures: Failures) -> None:
         self._failures = failures
+        # (workload reference, kind of variant) -> variants
         self._installed: dict[tuple[str, str], Sequence[Variant]] = {}
-        """(workload reference, kind of variant) -> variants."""
 
     def usable(self, job: ResolvedJob, info: DeviceInfo) -> list[Variant]:
         """Return the variants that `info` can run, the likely fastest first."""
@@ -163,12 +147,13 @@ class Variants:
 
     def ready(self, job: ResolvedJob, info: DeviceInfo) -> list[Variant]:
         """Return the usable variants that compute at once, without long preparations; or all."""
-        usable = self.usable(job, info)
-        ready = [v for v in usable if not _needs_tuning(v, job, info)]
+        usable, folder = self.usable(job, info), str(cache_dir())
+        with plug_in(job.workload.name, "tuning"):
+            tunings = [v.tuning_left(job.params, info.threads, folder) for v in usable]
+        ready = [v for v, left in zip(usable, tunings, strict=True) if not left.is_needed]
         return ready or usable
 
     def reasons(self, job: ResolvedJob, info: DeviceInfo) -> list[str]:
-        """Return why variants aren't used for `job` on `info` at present."""
         installed = self._find_installed(job, info.variant_kind)
         return [r for v in installed if (r := self._reason_against(job, info, v.name))]
 
@@ -183,11 +168,6 @@ class Variants:
         if key not in self._installed:
             self._installed[key] = declared_variants(job.workload, kind)
         return self._installed[key]
-
-
-def _needs_tuning(variant: Variant, job: ResolvedJob, info: DeviceInfo) -> bool:
-    with plug_in(job.workload.name, "tuning"):
-        return variant.tuning_left(job.params, info.threads, str(cache_dir())).is_needed
 
 
 def _variant_key(job: ResolvedJob, info: DeviceInfo, variant: str) -> VariantKey:
@@ -214,7 +194,6 @@ class WarmKernels:
         self._kernels: dict[str, list[_KernelKey]] = {}
 
     def contains_all(self, job: ResolvedJob, assignments: Iterable[Assignment]) -> bool:
-        """Return whether each of these devices has prepared its kernel before."""
         return all(
             key in self._kernels.get(assignment.device, ())
             for assignment in assignments
@@ -222,7 +201,6 @@ class WarmKernels:
         )
 
     def add(self, job: ResolvedJob, assignments: Iterable[Assignment]) -> None:
-        """Record the kernels that these devices have prepared."""
         for assignment in assignments:
             kernels = self._kernels.setdefault(assignment.device, [])
             for key in _kernel_keys(job, assignment):
@@ -231,10 +209,8 @@ class WarmKernels:
                 kernels.append(key)
             del kernels[:-MAX_KERNELS]
 
-    def forget(self, devices: Iterable[str]) -> None:
-        """Drop the kernels of devices whose process has ended."""
-        for device in devices:
-            self._kernels.pop(device, None)
+    def forget(self, device: str) -> None:
+        self._kernels.pop(device, None)
 
 
 @dataclass
@@ -266,7 +242,6 @@ class PlanningState:
         infos: Mapping[str, DeviceInfo],
         failed_variants: Collection[str] = (),
     ) -> None:
-        """Record that these devices have prepared their kernels, but for `failed_variants`."""
         self.kernels.add(job, assignments)
         if not self.failures.tallies:
             return
@@ -289,10 +264,7 @@ class PlanningState:
         self.plans.clear()
 
     def raise_memory_limits(self, infos: Iterable[DeviceInfo]) -> None:
-        """Double the limits of these devices after a success: memory may be free again.
-
-        Until they reach what the devices report.
-        """
+        """Double the limits of these devices after a success, up to what they report."""
         for info in infos:
             limit = self.memory_limits.pop(info.name, None)
             if limit is not None and (info.memory is None or 2 * limit < info.memory):

@@ -56,7 +56,6 @@ def preview(spec: JobSpec, config: Config, source: str) -> Explanation:
 
 
 def _on_profile(spec: JobSpec, config: Config, source: str) -> Explanation:
-    """Explain the plan for the devices of a machine profile, with the bytes of the workload."""
     nothing = MemoryDemand(input_bytes=0, work_bytes=0, output_bytes=0)
     unit = ProfiledLoad(1, 1.0, 1.0, 1.0, lambda kind: nothing)
     infos = [device.info for device in machine_for(config, source, unit).devices]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import functools
 import logging
 import os
 import threading
@@ -60,22 +59,14 @@ absent: it has failed to start too often; or it was killed and its process doesn
 """
 
 
-def steady_memory(previous: int | None, reading: int) -> int:
-    """Return the bytes to plan with: `previous`, unless `reading` is clearly different. Pure."""
-    if previous is None:
-        return reading
-    most = previous + max(MAX_SHORTAGE_BYTES, int(MAX_UNUSED_FRACTION * previous))
-    return previous if previous - MAX_SHORTAGE_BYTES <= reading <= most else reading
-
-
 @dataclass(eq=False)
 class Host:
     """One device and its process, across restarts."""
 
-    name: str
     spec: ProcessSpec
-    info: DeviceInfo
-    state: State
+    name: str = field(init=False)
+    info: DeviceInfo = field(init=False)
+    state: State = "unneeded"
     process: DeviceLink | None = None
     failed_starts: int = 0  # Consecutive ones
     kill_reason: str = ""  # Why the running process was killed; "" if it wasn't
@@ -83,13 +74,16 @@ class Host:
     deadline: Timer | None = None  # Of its hello, then of its end after a kill
     on_end: Callable[[], None] = field(default=lambda: None)  # Of a stuck process
 
+    def __post_init__(self) -> None:
+        self.info = self.spec.device
+        self.name = self.info.name
+
     @property
     def is_stuck(self) -> bool:
         """Whether its process was killed and doesn't end: no other is started before it has."""
         return self.state == "absent" and self.process is not None
 
     def expect(self, deadline: Timer | None) -> None:
-        """Replace the deadline."""
         if self.deadline is not None:
             self.deadline.cancel()
         self.deadline = deadline
@@ -106,24 +100,20 @@ class Fleet:
         self._deadlines = deadlines
         arena.on_discard.append(lambda segment: self.detach([segment]))
         self._probed_absent = dict(probe.absent)
-        self._hosts = {spec.device.name: _host(spec) for spec in probe.processes}
+        self._hosts = {spec.device.name: Host(spec) for spec in probe.processes}
         self._template: Template | None = None
-        self._for_template: list[Host] = []
-        """What it will fork once it is ready."""
+        self._for_template: list[Host] = []  # What it will fork once it is ready
+        # Group of cores -> the memfd with the counter of their tails
         self._tails: dict[str, int] = {}
-        """Group of cores -> the memfd with the counter of their tails."""
-        self._in_threads = False
-        """Loops run in threads of this process."""
+        self._in_threads = False  # Loops run in threads of this process
         self._thread_tails: defaultdict[str, TailCounter] = defaultdict(
             lambda: TailCounter(bytearray(TAIL_BYTES), threading.Lock())
         )
-        self._unsent: list[Host] = []
-        """Their processes have commands to be sent."""
-        self._changed = asyncio.Event()
-        """Set at the next start or end of a process."""
+        self._unsent: list[Host] = []  # Their processes have commands to be sent
+        self._changed = asyncio.Event()  # Set at the next start or end of a process
         self._closing = self._killed = False
+        # No job has needed a device since `rest`: those that were starting then rest, too
         self._is_resting = False
-        """No job has needed a device since `rest`: those that were starting then rest, too."""
 
     def start(self) -> None:
         """Start all processes except those that few jobs need; otherwise the first job does."""
@@ -141,9 +131,7 @@ class Fleet:
         for spec in probe.processes:
             if spec.device.name not in self._hosts:
                 log.info("new device: %s", spec.device.name)
-                self._hosts[spec.device.name] = _host(spec)
-
-    # ---- the devices
+                self._hosts[spec.device.name] = Host(spec)
 
     @property
     def infos(self) -> tuple[DeviceInfo, ...]:
@@ -163,20 +151,13 @@ class Fleet:
         """Return the description of a device, even if it is no longer usable."""
         return self._hosts[device].info
 
-    def any_remaining(self, devices: Iterable[str]) -> bool:
-        """Return whether any of these devices is or may become ready."""
-        return not all(self._hosts[name].state == "absent" for name in devices)
-
     def ready(self) -> set[str]:
-        """Return the devices that accept commands."""
         return {name for name, host in self._hosts.items() if host.state == "ready"}
 
     def unstarted(self) -> set[str]:
-        """Return the devices whose process no job has needed so far."""
         return {name for name, host in self._hosts.items() if host.state == "unneeded"}
 
     def starting(self, devices: Iterable[str]) -> frozenset[str]:
-        """Return those of `devices` that aren't ready yet, or not again."""
         hosts, states = self._hosts, ("starting", "restarting")
         return frozenset([name for name in devices if hosts[name].state in states])
 
@@ -187,14 +168,12 @@ class Fleet:
         return [host.info for name, host in hosts if name in names and host.state in states]
 
     def pids(self) -> dict[str, int]:
-        """Return device -> process id, for running processes. Safe from any thread."""
+        """Return device -> id of its running process. Safe from any thread."""
         return {
             host.name: process.pid
             for host in list(self._hosts.values())
             if (process := host.process) is not None  # the loop's thread may end it now
         }
-
-    # ---- in threads or processes
 
     def run_loops(self, devices: Iterable[str], *, in_threads: bool) -> None:
         """Have the loops of `devices` run in threads of this process, or in their own ones.
@@ -214,8 +193,6 @@ class Fleet:
         host.state = "starting"
         self._stop(host, "its job runs elsewhere")
 
-    # ---- waiting for processes
-
     async def started(self, devices: Iterable[str]) -> None:
         """Start the unstarted ones of `devices`; wait until they are ready, or have failed to."""
         self._is_resting = False
@@ -226,11 +203,9 @@ class Fleet:
             await self._changed.wait()
 
     async def settled(self, devices: Collection[str], *, with_restarts: bool = False) -> None:
-        """Wait until it is certain which of `devices` are usable.
+        """Wait for those of `devices` that start, or rest, until they are ready or have failed.
 
-        Until processes that start for the first time are ready or have failed, cores that rest
-        among them; for one that restarts only `with_restarts`, or if no other is ready; never for
-        other unneeded ones.
+        For one that restarts only `with_restarts`, or if no other is ready.
         """
         self._is_resting = False
         for host in self._hosts.values():
@@ -244,7 +219,6 @@ class Fleet:
             await self._changed.wait()
 
     def _note_change(self) -> None:
-        """Wake what waits for the start or end of a process."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -257,24 +231,20 @@ class Fleet:
             host.process.send(command)
             self._flush_soon(host)
 
-    def attach_file(self, device: str, key: int, fd: int) -> None:
-        """Attach file `key` to `device`, unless already attached.
+    def attach(self, device: str, key: int, source: Segment | int) -> None:
+        """Attach a segment or an open file to `device`, unless already attached.
 
         Raises OSError: no descriptors are left.
         """
-        self._attach(device, key, lambda link: link.attach_file(key, fd))
-
-    def attach_segment(self, device: str, segment: Segment) -> None:
-        """Attach a segment to `device`, unless already attached. Raises as `attach_file`."""
-        self._attach(device, segment.id, lambda link: link.attach_segment(segment))
-
-    def _attach(self, device: str, key: int, attach: Callable[[DeviceLink], None]) -> None:
         host = self._hosts[device]
         process = host.process
         if process is None or host.state != "ready" or key in process.attached:
             return
         try:
-            attach(process)
+            if isinstance(source, Segment):
+                process.attach_segment(source)
+            else:
+                process.attach_file(key, source)
         except InternalError as error:
             self._kill(host, str(error))
         self._flush_soon(host)
@@ -285,7 +255,6 @@ class Fleet:
         return () if process is None else process.attached
 
     def detach(self, keys: Collection[int]) -> None:
-        """Detach these objects from every process."""
         for host in self._hosts.values():
             if host.process is not None and not host.process.attached.isdisjoint(keys):
                 host.process.detach(keys)
@@ -320,15 +289,11 @@ class Fleet:
             self._loop.call_later(RETRY_SECONDS, self._flush)
 
     def silent_seconds(self, device: str, since: float) -> float:
-        """Return for how long a device that works since then has given no sign of life."""
         process = self._hosts[device].process
         return 0.0 if process is None else process.silent_seconds(since)
 
     def kill_process_of(self, device: str, reason: str) -> None:
-        """Kill the process of `device`, which has missed a deadline; its loss follows.
-
-        If it doesn't even end then, the device is lost as well, until it has ended.
-        """
+        """Kill the process of `device`, which has missed a deadline; its loss follows."""
         self._kill(self._hosts[device], reason)
 
     # ---- the end
@@ -348,7 +313,6 @@ class Fleet:
             self._stop(host, "it was idle")
 
     def _stop(self, host: Host, why: str) -> None:
-        """Stop the loop of an idle device."""
         if host.process is None:
             return
         host.process.stop()
@@ -395,10 +359,16 @@ class Fleet:
         if self._closing or self._killed or host.process is not None:
             return
         try:
-            process: DeviceLink | None
-            process = DeviceThread(host.spec) if self._in_threads else self._new_process(host)
-            if process is None:
+            process: DeviceLink
+            if self._in_threads:
+                process = DeviceThread(host.spec)
+            elif not host.spec.forks:
+                process = DeviceProcess(host.spec, None)
+            elif (template := self._ready_template()) is None:
+                self._for_template.append(host)
                 return
+            else:
+                process = DeviceProcess(host.spec, template)
         except (TemplateLost, OSError) as error:  # OSError: no descriptors or memory
             if isinstance(error, TemplateLost):
                 self._drop_template()
@@ -413,16 +383,6 @@ class Fleet:
             self._loop.add_reader(process.stderr, self._read_stderr, process)
         self._loop.add_reader(process.end_fd, self._on_death, host, process)
 
-    def _new_process(self, host: Host) -> DeviceProcess | None:
-        """Start a process; None: the template, from which it is forked, must start first."""
-        if not host.spec.forks:
-            return DeviceProcess(host.spec, None)
-        template = self._ready_template()
-        if template is None:
-            self._for_template.append(host)
-            return None
-        return DeviceProcess(host.spec, template)
-
     def _on_refused_start(self, host: Host, reason: str) -> None:
         log.warning("device process of %s can't be started: %s", host.name, reason)
         if self._fail_start(host, reason):
@@ -432,7 +392,6 @@ class Fleet:
         self._note_change()
 
     def _fail_start(self, host: Host, reason: str) -> bool:
-        """Count a failed start; return whether it was the last one."""
         host.failed_starts += 1
         if host.failed_starts < MAX_FAILED_STARTS:
             host.state = "restarting"
@@ -454,7 +413,9 @@ class Fleet:
         if self._template is None:
             template = self._template = Template()
             self._loop.add_reader(template.fileno(), self._on_template, template)
-            self._loop.call_later(self._deadlines.start, template.kill_unready)
+            self._loop.call_later(
+                self._deadlines.start, lambda: None if template.is_ready else template.kill()
+            )
         return self._template if self._template.is_ready else None
 
     def _on_template(self, template: Template) -> None:
@@ -505,10 +466,13 @@ class Fleet:
         if isinstance(event, device_messages.Hello):
             self._on_hello(host, process, event)
         elif isinstance(event, device_messages.MemoryReading):
-            previous = host.info.memory
-            memory = steady_memory(previous, event.nbytes)
-            host.info = msgspec.structs.replace(host.info, memory=memory)
-            self.listener.on_memory(host.name, memory != previous, event.released)
+            has_changed = (known := host.info.memory) is None
+            if known is not None:
+                most = max(MAX_SHORTAGE_BYTES, int(MAX_UNUSED_FRACTION * known))
+                has_changed = not -MAX_SHORTAGE_BYTES <= event.nbytes - known <= most
+            if has_changed:
+                host.info = msgspec.structs.replace(host.info, memory=event.nbytes)
+            self.listener.on_memory(host.name, has_changed, event.released)
         elif isinstance(event, device_messages.CommandFailed) and not event.attempt:
             log.warning("%s: between two jobs: %s", host.name, event.error.message)
         else:
@@ -526,7 +490,10 @@ class Fleet:
             if isinstance(process, DeviceThread):
                 process.hand_over(0, self._thread_tails[group])
             else:
-                process.attach_file(0, self._tail(group), TAIL_BYTES, "tail")
+                if group not in self._tails:
+                    self._tails[group] = os.memfd_create(f"hetsched-tails-{group}")
+                    os.ftruncate(self._tails[group], TAIL_BYTES)
+                process.attach_file(0, self._tails[group], TAIL_BYTES, "tail")
             self._flush_soon(host)
         log.info("device ready: %s", host.name)
         self.listener.on_ready(host.name)
@@ -534,36 +501,27 @@ class Fleet:
         if self._is_resting:
             self._rest(host)
 
-    def _tail(self, group: str) -> int:
-        if group not in self._tails:
-            fd = os.memfd_create(f"hetsched-tails-{group}", os.MFD_CLOEXEC)
-            os.ftruncate(fd, TAIL_BYTES)
-            self._tails[group] = fd
-        return self._tails[group]
-
     # ---- deaths
 
     def _kill(self, host: Host, reason: str) -> None:
-        """Kill its process, if it runs and wasn't killed already."""
         process = host.process
         if process is None or host.kill_reason or self._closing:
             return
         log.warning("killing the device process of %s: %s", host.name, reason)
         host.kill_reason = reason
         process.kill()
-        stuck = functools.partial(self._on_stuck, host, process)
-        host.expect(self._loop.call_later(self._deadlines.device_stop, stuck))
 
-    def _on_stuck(self, host: Host, process: DeviceLink) -> None:
-        """Give up the device of a killed process until it ends: two must not share a GPU."""
-        reason = f"{host.kill_reason}; {process.name} doesn't end"
-        log.error("device process of %s: %s", host.name, reason)
-        self._loop.remove_reader(process.fileno())
-        host.state, host.absence = "absent", reason
-        # It may still write to these: no other job gets that memory.
-        host.on_end = self._arena.hold(frozenset(process.attached))
-        self.listener.on_lost(host.name, reason)
-        self._note_change()
+        def on_stuck() -> None:
+            absence = f"{reason}; {process.name} doesn't end"
+            log.error("device process of %s: %s", host.name, absence)
+            self._loop.remove_reader(process.fileno())
+            host.state, host.absence = "absent", absence
+            # It may still write to these: no other job gets that memory.
+            host.on_end = self._arena.hold(frozenset(process.attached))
+            self.listener.on_lost(host.name, absence)
+            self._note_change()
+
+        host.expect(self._loop.call_later(self._deadlines.device_stop, on_stuck))
 
     def _on_death(self, host: Host, process: DeviceLink) -> None:
         """Handle the remaining messages of the process, then its death."""
@@ -597,7 +555,3 @@ class Fleet:
         if was_ready or is_last:  # nothing waits for its restart
             self.listener.on_lost(host.name, reason)
         self._note_change()
-
-
-def _host(spec: ProcessSpec) -> Host:
-    return Host(spec.device.name, spec, spec.device, "unneeded")

@@ -38,22 +38,22 @@ class DeviceLink(ABC):
         self.is_stopping = False  # It was asked to end
         self.ended = False  # End of file on its socket: no more events will come
         self._commands: list[device_messages.Command] = []
-        self._fds: list[int] = []
-        """Of the commands that attach something, in their order."""
+        self._fds: list[int] = []  # Of the commands that attach something, in their order
+        # Packed messages: payload and descriptors
         self._queued: deque[tuple[bytes, list[int]]] = deque()
-        """Packed messages: payload and descriptors."""
         self._queued_bytes = 0
         self._end_lock = threading.Lock()
         self._ticks = 0
         self._alive_at = time.monotonic()
-        self._sock, self._loop_end = _socket_pair()
+        pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for end in pair:
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
+        self._sock, self._loop_end = pair
+        self._sock.setblocking(False)
         self._channel = device_messages.Channel(self._sock, device_messages.DeviceEvent)
 
     def fileno(self) -> int:
-        """Return the socket's descriptor, readable when there are events."""
         return self._sock.fileno()
-
-    # ---- messages
 
     def send(self, command: device_messages.Command) -> None:
         """Send with the next `flush`. Can't fail: each device must hear of an attempt's end."""
@@ -72,7 +72,6 @@ class DeviceLink(ABC):
         self.attached.add(key)
 
     def detach(self, keys: Collection[int]) -> None:
-        """Detach those of `keys` that are attached."""
         attached = tuple(self.attached.intersection(keys))
         self.attached.difference_update(attached)
         self.send(device_messages.Detach(attached))
@@ -80,7 +79,7 @@ class DeviceLink(ABC):
     def flush(self) -> None:
         """Send all commands as one message, or queue it until the process reads; never block.
 
-        Raises InternalError if so much is queued that the process must hang; OSError if no
+        Raises InternalError if the process must hang, as so much is queued; OSError if no
         descriptors are left for a large message: the next flush tries again.
         """
         if self._commands:
@@ -103,7 +102,6 @@ class DeviceLink(ABC):
             self._queued_bytes -= len(payload)
 
     def _pack(self) -> None:
-        """Queue the commands so far as one message."""
         if self._queued_bytes >= MAX_QUEUED_BYTES:
             raise InternalError(f"{self.name} hasn't read {self._queued_bytes} bytes of commands")
         payload, memfds = device_messages.packed(self._commands)
@@ -131,10 +129,7 @@ class DeviceLink(ABC):
         return events
 
     def silent_seconds(self, since: float) -> float:
-        """Return for how long it has neither sent a message nor used the processor.
-
-        `since`: the start of what it should be doing.
-        """
+        """Return for how long since then it has neither sent a message nor used the processor."""
         now, ticks = time.monotonic(), self._processor_ticks()
         if ticks != self._ticks:
             self._ticks, self._alive_at = ticks, now
@@ -147,7 +142,6 @@ class DeviceLink(ABC):
     # ---- the end
 
     def stop(self) -> None:
-        """Ask it to end, or kill it if it hangs."""
         self.is_stopping = True
         try:
             self.send(device_messages.Stop())
@@ -198,14 +192,6 @@ class DeviceLink(ABC):
             sockets.close_all(fds)
         self._queued.clear()
         self._queued_bytes = 0
-
-
-def _socket_pair() -> tuple[socket.socket, socket.socket]:
-    engine_end, process_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    for end in (engine_end, process_end):
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
-    engine_end.setblocking(False)
-    return engine_end, process_end
 
 
 def stat_fields(path: str) -> list[bytes]:

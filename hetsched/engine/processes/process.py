@@ -1,7 +1,4 @@
-"""The engine's side of a device process, and of the template from which most are forked.
-
-The template is a warm process that forks one in milliseconds; others are spawned.
-"""
+"""The engine's side of a device process, and of the template: a warm process that forks most."""
 
 from __future__ import annotations
 
@@ -79,16 +76,11 @@ class DeviceProcess(DeviceLink):
     # ---- the end
 
     def kill(self) -> None:
-        """Send SIGKILL, if it runs. Safe from any thread."""
         with self._end_lock, contextlib.suppress(ProcessLookupError):
             if self.end_fd >= 0:
                 signal.pidfd_send_signal(self.end_fd, signal.SIGKILL)
 
     def join(self, grace: float, kill_grace: float) -> bool:
-        """Wait for the end, kill it after `grace` seconds, and return whether it has ended.
-
-        Not if it hasn't `kill_grace` seconds after that: its driver hangs in the kernel.
-        """
         if not self._has_ended(grace):
             self.kill()
             if not self._has_ended(kill_grace):
@@ -107,7 +99,6 @@ class DeviceProcess(DeviceLink):
         os.close(self.stderr)
 
     def exit_reason(self) -> str:
-        """Close it; return how it ended, with the place of its crash or its last line."""
         self.close()
         if self._status is None:
             reason = "its template has ended"
@@ -135,7 +126,6 @@ class DeviceProcess(DeviceLink):
             self._output = output[first:][:MAX_STDERR_BYTES]
 
     def _has_ended(self, seconds: float) -> bool:
-        """Return whether the process ends within `seconds`."""
         if self.end_fd < 0:
             return True
         poller = select.poll()
@@ -154,7 +144,6 @@ class Template:
     """A running template. Belongs to one thread. Poll `fileno()` until `is_ready`: it can fork."""
 
     def __init__(self) -> None:
-        """Start the process. Raises OSError."""
         self.is_ready = False
         self._sock, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -168,7 +157,6 @@ class Template:
         return self._sock.fileno()
 
     def on_readable(self) -> bool:
-        """Note that it is ready; return False if it has ended instead."""
         try:
             payload, fds = sockets.receive_message(self._sock, MAX_ANSWER)
         except OSError:
@@ -202,17 +190,11 @@ class Template:
             sockets.send_message(self._sock, str(pid).encode(), [])
         return os.waitstatus_to_exitcode(int(fields[49])) if fields else None  # exit_code
 
-    def kill_unready(self) -> None:
-        """Kill it if it still starts."""
-        if not self.is_ready:
-            self.kill()
-
     def kill(self) -> None:
         """Send SIGKILL; its children end with it. Safe from any thread."""
         self._process.send_signal(signal.SIGKILL)
 
     def end_reason(self) -> str:
-        """Kill it and return how it has ended, with the last line that it has written."""
         self.kill()
         assert self._process.stderr is not None, "it has a pipe"
         os.set_blocking(self._process.stderr.fileno(), False)
@@ -221,7 +203,6 @@ class Template:
         return f"the template of device processes has ended: {_last_line(text) or status}"
 
     def close(self) -> None:
-        """End the template and wait for its end."""
         self.kill()
         self._process.wait()
         if self._process.stderr is not None:
@@ -235,7 +216,6 @@ class Template:
 def _spawn(
     arguments: Sequence[str], fd: int, env: Mapping[str, str], stderr: int
 ) -> subprocess.Popen[bytes]:
-    """Start `hetsched.device_process.main` with socket `fd`. Raises OSError."""
     command = ["hetsched.device_process.main", "--fd", str(fd), "--parent", str(os.getpid())]
     return start_python([*command, *arguments], env, stderr=stderr, pass_fds=(fd,))
 
@@ -259,5 +239,4 @@ def start_python(
 
 
 def _last_line(text: str) -> str:
-    """Return the last line with anything on it, "" if there is none."""
     return text.strip().rpartition("\n")[2].strip()

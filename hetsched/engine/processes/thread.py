@@ -30,8 +30,7 @@ class DeviceThread(DeviceLink):
         super().__init__()
         self.pid = os.getpid()
         self._failure = ""
-        self._handed: dict[int, Any] = {}
-        """Arrays by key that the loop has not taken over yet."""
+        self._handed: dict[int, Any] = {}  # Arrays by key that the loop has not taken over yet
         self.end_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.name = f"hetsched {spec.device.name}"
         self._thread = threading.Thread(
@@ -63,7 +62,6 @@ class DeviceThread(DeviceLink):
         self.hand_over(segment.id, segment.memory())
 
     def hand_over(self, key: int, value: Any) -> None:
-        """Attach an object of this process."""
         self._handed[key] = value
         self.send(device_messages.Attach(key, "handed", 0))
         self.attached.add(key)

@@ -181,10 +181,8 @@ class JobArrays:
     def attach(self, fleet: Fleet, device: str) -> None:
         for stored in self.stored:
             fd = fd_of_key(stored.key)
-            if fd is not None:
-                fleet.attach_file(device, stored.key, fd)
-            else:
-                fleet.attach_segment(device, self._arena.segment(stored.key))
+            source = self._arena.segment(stored.key) if fd is None else fd
+            fleet.attach(device, stored.key, source)
 
     def prepare_message(
         self, attempt_id: int, assignment: Assignment, answer: bool
@@ -209,7 +207,6 @@ class JobArrays:
         )
 
     def take_results(self) -> dict[str, ArenaRef]:
-        """Return the results; the caller becomes the owner of each segment reference."""
         results, self.results = self.results, {}
         return results
 
@@ -225,7 +222,6 @@ class JobArrays:
     # ---- files
 
     async def load_inputs(self, engine: Engine) -> None:
-        """Copy inputs to segments of the job, in a thread."""
         loads = self._copies(to_files=False)
         if loads is None:
             return
@@ -293,7 +289,6 @@ class JobArrays:
         return ArrayCopies(copies, to_files=to_files) if copies else None
 
     def retain(self) -> Callable[[], None]:
-        """Keep all segments from being reused; returns a function that ends that."""
         return self._arena.hold({stored.key for stored in self.stored})
 
     @property

@@ -145,14 +145,12 @@ class Attempt:
         self._fence_seconds = math.inf
 
     def runs(self) -> dict[str, DeviceRun]:
-        """Device -> its part of the run."""
         return {
             device: DeviceRun(assignment, self.infos[device], tuple(self.times.get(device, ())))
             for device, assignment in self.assignments.items()
         }
 
     def chunk_counts(self) -> dict[str, int]:
-        """Device -> how many chunks it has finished."""
         return {device: len(times) for device, times in self.times.items()}
 
     async def __aenter__(self) -> Self:
@@ -457,12 +455,11 @@ class Attempt:
                 died = f"its process died, {event.reason}"
                 self._leave_race(device, variants[kernels[0]], died)
         failures.overdue.discard(device)
-        may_return = failures.remaining(self.assignments)
-        if not self.live and not (may_return and self._fleet.any_remaining(may_return)):
+        may_return = {info.name for info in self._fleet.infos}
+        if not self.live and may_return.isdisjoint(failures.remaining(self.assignments)):
             raise StartOver(event.reason)
 
     def _leave_race(self, device: str, variant: str, reason: str) -> None:
-        """Exclude a variant that doesn't work; another one computes its chunks."""
         if variant not in self.failed_variants:  # else it failed on another core
             self.failed_variants.add(variant)
             self._exclude_variant(device, variant, reason)

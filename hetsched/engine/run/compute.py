@@ -92,7 +92,6 @@ class Computation:
             await asyncio.shield(self._parts.marking)
 
     def edges(self) -> list[int]:
-        """Return the first and the last unit of each range, to compare with the reference."""
         ranges = [pair for pairs in self._ranges.values() for pair in pairs]
         return [unit for first, end in ranges for unit in (first, end - 1)]
 

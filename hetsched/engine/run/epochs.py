@@ -113,7 +113,6 @@ class IterationState:
         return self.epoch
 
     def devices_of(self, epoch: device_messages.Iterate) -> tuple[str, ...]:
-        """Return the devices of an epoch, in the order of their rows."""
         return tuple([self.devices[slot] for slot in epoch.slots])
 
     def settle(self, finished: int, ended: int | None, *, is_paused: bool = False) -> None:
@@ -146,7 +145,6 @@ class IterationState:
         self._marks.clear()
 
     def _shares(self, usable: Collection[str]) -> dict[str, int]:
-        """Return device -> rows at the beginning of an epoch, in the order of slots."""
         balance, present = self.balance, set(usable)
         assert balance is not None, "its first plan has one"
         come = sorted(present - self._present)
@@ -164,13 +162,11 @@ class IterationState:
         return shares
 
     def wanted_shares(self) -> dict[str, int]:
-        """Return the shares of the devices that shall have rows, in the order of slots."""
         assert self.balance is not None, "its first plan has one"
         wanted = zip(self.devices, self.balance.rows, strict=True)
         return {device: rows for device, rows in wanted if rows}
 
     def continue_after(self, iteration: int, residual: float | None) -> None:
-        """Record that the job's arrays are as after `iteration`, from a checkpoint."""
         self.finished = self.reported = self.continued_after = iteration
         self.previous = ()  # its combined values are in the slot for these
         self.residual = math.nan if residual is None else residual
@@ -248,7 +244,6 @@ class IterationState:
     def announce(
         self, shares: Mapping[str, int], reason: str = "", kind: MoveKind = "balance"
     ) -> None:
-        """Record why devices get other rows: default, for the reason of the balance."""
         rows, move = tuple(shares.get(device, 0) for device in self.devices), self._move
         announced = RowMove(rows=rows, reason=reason, kind=kind)
         if not reason and move is not None:

@@ -181,7 +181,6 @@ class Iterations:
         return epoch
 
     def _balance(self, reported: Sequence[TimedIteration], epoch: device_messages.Iterate) -> None:
-        """Share the rows out anew if that pays, by these iterations."""
         state, job, last = self._state, self._runner.job.iterative, reported[-1].iteration
         assert job is not None
         rows = state.rows

@@ -10,13 +10,7 @@ import msgspec
 
 from hetsched.device import total_seconds
 from hetsched.errors import ErrorRecord
-from hetsched.job import (
-    DeviceProgress,
-    DeviceReport,
-    JobReport,
-    Running,
-    outcome,
-)
+from hetsched.job import DeviceProgress, DeviceReport, JobReport, Running, outcome
 from hetsched.planner.learning import DeviceRun, makespan, spread
 from hetsched.planner.records import JobPlan
 from hetsched.units import counted, format_seconds
@@ -72,7 +66,6 @@ class Notes:
 
 
 def progress(runner: JobRunner, attempt: Attempt, text: str) -> Running:
-    """Return the state of a running job; `text`: what devices say."""
     iterations = runner.iterations
     if iterations is None:
         computation = attempt.computation

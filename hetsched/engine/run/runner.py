@@ -18,14 +18,7 @@ from hetsched.engine.explanations import JobSnapshot, subject_of
 from hetsched.engine.failures import JobFailures
 from hetsched.engine.planning.job_planning import JobPlanning
 from hetsched.engine.run.arrays import JobArrays
-from hetsched.engine.run.attempt import (
-    Attempt,
-    Event,
-    Lost,
-    Message,
-    StartOver,
-    StopRequested,
-)
+from hetsched.engine.run.attempt import Attempt, Event, Lost, Message, StartOver, StopRequested
 from hetsched.engine.run.compute import Computation
 from hetsched.engine.run.epochs import IterationState
 from hetsched.engine.run.iterate import Iterations
@@ -125,14 +118,12 @@ class JobRunner:
             self._task.cancel()
 
     def tell(self, event: Event) -> None:
-        """Take in an event, if it is about the present attempt."""
         attempt = self._attempt
         if attempt is None or (isinstance(event, Message) and event.message.attempt != attempt.id):
             return
         attempt.post(event)
 
     def uses(self, device: str) -> bool:
-        """Return whether the last attempt has chunks for `device`."""
         return self.latest is not None and device in self.latest.assignments
 
     @property
@@ -177,7 +168,6 @@ class JobRunner:
     # ---- from the attempt
 
     def note(self, text: str, *, instead_of: str = "") -> None:
-        """Note `text` for the report; `instead_of`: of a note with this beginning."""
         self._notes.add(text, instead_of)
 
     def warn(self, text: str) -> None:
@@ -198,7 +188,6 @@ class JobRunner:
             self.engine.durability.change(self.record, progress(self, attempt, text))
 
     def report_planning(self, text: str = "") -> None:
-        """Report that an attempt is planned, or that this is tuned before."""
         if self._task is not None:  # else the job was cancelled meanwhile
             self._notes.measure_step(text, time.monotonic())
             self.engine.durability.change(
@@ -300,7 +289,6 @@ class JobRunner:
                 return attempt
 
     async def _run_attempt(self, attempt: Attempt) -> None:
-        """Run one attempt. Raises StartOver if another one may do better."""
         fleet, devices = self.engine.fleet, attempt.assignments.keys()
         await fleet.started(devices)
         if not fleet.ready() >= devices:
@@ -355,7 +343,6 @@ class JobRunner:
     # ---- the end
 
     def _convergence_error(self) -> errors.JobFailed | None:
-        """Return the error of an iterative job whose method should have converged and hasn't."""
         iterations, declared = self.iterations, self.job.iterative
         if iterations is None or declared is None or not declared.must_converge:
             return None

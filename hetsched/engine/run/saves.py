@@ -24,13 +24,7 @@ from hetsched.engine.run.epochs import IterationState
 from hetsched.engine.threads import entering
 from hetsched.explain.records import WrittenCheckpoint
 from hetsched.iterations import saved_state
-from hetsched.iterations.home import (
-    PARTIALS,
-    Part,
-    combine,
-    combined_slot,
-    stages_of,
-)
+from hetsched.iterations.home import PARTIALS, Part, combine, combined_slot, stages_of
 from hetsched.job import CHECKPOINT_SECONDS
 from hetsched.store import checkpoint
 from hetsched.store.journal_records import job_token
@@ -103,7 +97,6 @@ class Saves:
         return self._iterations.continued_after > 0 and self._spec.resume == self._spec.checkpoint
 
     def begin(self, now: float) -> None:
-        """Begin to count the time to the first checkpoint of an attempt."""
         if not self.is_writing:
             self._due = now + self._every
 
@@ -192,7 +185,6 @@ class Saves:
         return self._engine.checks.deadline + self._arrays.nbytes / MIN_RATE
 
     def _files(self) -> StateFiles:
-        """Return what reads and writes the state. Raises CantCreate."""
         if self._state is None:
             try:
                 arrays = self._arrays.map_all()
