@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from hetsched.errors import Cancelled, ErrorRecord, UsageError
 from hetsched.units import MAX_SECONDS, NUMBER_LIMIT, quoted
@@ -237,37 +238,26 @@ def checked(kind: type[T], **fields: Any) -> T:
     try:
         return msgspec.convert(fields, kind)
     except (ValueError, OverflowError) as error:  # the latter of integers with 4,300 digits
-        raise UsageError(_problem(kind, fields, str(error))) from None
-
-
-def _problem(kind: type, fields: dict[str, Any], text: str) -> str:
-    """Say which field msgspec's error is about: its path is "$.after[0].job"."""
-    match = re.search(r"at `\$\.(\w+)", text)
-    if match is None:
-        return _too_long(fields) or text
-    name = match[1]
-    return f"{name}: {quoted(fields.get(name))} should be {_description(kind, name)}"
-
-
-def _too_long(fields: dict[str, Any]) -> str | None:
+        text = str(error)
+    if match := re.search(r"at `\$\.(\w+)", text):  # such as "$.after[0].job"
+        name = match[1]
+        hint = get_type_hints(kind, include_extras=True)[name]
+        wanted = next(_descriptions(hint), "of another type")
+        raise UsageError(f"{name}: {quoted(fields.get(name))} should be {wanted}")
     for name, value in fields.items():
         if isinstance(value, int) and not -NUMBER_LIMIT <= value < NUMBER_LIMIT:
-            return f"{name}: {quoted(value)}; the maximum is 63"
-    return None
+            text = f"{name}: {quoted(value)}; the maximum is 63"
+            break
+    raise UsageError(text)
 
 
-def _description(kind: type, name: str) -> str:
-    """Return what the field's Meta says of valid values."""
-    hints = list(_metas(get_type_hints(kind, include_extras=True)[name]))
-    return hints[0] if hints else "of another type"
-
-
-def _metas(hint: Any) -> Iterator[str]:
+def _descriptions(hint: Any) -> Iterator[str]:
+    """Yield what the Meta of a field says of valid values."""
     for part in (*getattr(hint, "__metadata__", ()), *get_args(hint)):
         if isinstance(part, Meta) and part.description:
             yield part.description
         elif not isinstance(part, Meta):
-            yield from _metas(part)
+            yield from _descriptions(part)
 
 
 class IterationSeconds(msgspec.Struct, frozen=True):
@@ -294,16 +284,10 @@ class IterationSeconds(msgspec.Struct, frozen=True):
         return self.busy + self.wait + self.save
 
     def plus(self, other: IterationSeconds) -> IterationSeconds:
-        return IterationSeconds(
-            self.compute + other.compute,
-            self.transfer + other.transfer,
-            self.wait + other.wait,
-            self.converge + other.converge,
-            self.save + other.save,
-        )
+        return IterationSeconds(*map(operator.add, astuple(self), astuple(other)))
 
     def times(self, factor: float) -> IterationSeconds:
-        return IterationSeconds(*(factor * each for each in msgspec.structs.astuple(self)))
+        return IterationSeconds(*(factor * each for each in astuple(self)))
 
 
 class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -440,11 +424,12 @@ def brief(state: JobState) -> JobState:
     return state
 
 
-STATES = ("queued", "held", "running", "done", "failed", "cancelled")
-"""Words for the states of a job; a held one is queued, too."""
+StateWord = Literal["queued", "held", "running", "done", "failed", "cancelled"]
+"""A word for the state of a job; a held one is queued, too."""
+STATES: tuple[StateWord, ...] = get_args(StateWord)
 
 
-def words(state: JobState) -> tuple[str, ...]:
+def words(state: JobState) -> tuple[StateWord, ...]:
     """Return the words of STATES that describe `state`, the most general one first."""
     match state:
         case Queued(reason="held"):
@@ -464,22 +449,15 @@ def words(state: JobState) -> tuple[str, ...]:
 
 def arena_refs(spec: JobSpec) -> list[ArenaRef]:
     """Return the inputs and the caller's own outputs that are in shared memory."""
-    refs: list[ArenaRef] = []
-    for ref in spec.inputs.values():
-        if isinstance(ref, ArenaRef):
-            refs.append(ref)
-    for target in spec.outputs.values():
-        if isinstance(target, ArenaOut) and target.into is not None:
-            refs.append(target.into)
-    return refs
+    outs = [out.into for out in spec.outputs.values() if isinstance(out, ArenaOut)]
+    return [ref for ref in (*spec.inputs.values(), *outs) if isinstance(ref, ArenaRef)]
 
 
 def has_files(spec: JobSpec) -> bool:
     """Return whether an input or output of `spec` is a file, or it names a checkpoint."""
-    for ref in (*spec.inputs.values(), *spec.outputs.values()):
-        if isinstance(ref, FileRef | FileOut):
-            return True
-    return bool(spec.checkpoint or spec.resume)
+    refs = (*spec.inputs.values(), *spec.outputs.values())
+    has_arrays = any(isinstance(ref, FileRef | FileOut) for ref in refs)
+    return has_arrays or bool(spec.checkpoint or spec.resume)
 
 
 def caller_outputs(spec: JobSpec) -> set[int]:
@@ -493,8 +471,6 @@ def caller_outputs(spec: JobSpec) -> set[int]:
 
 def input_shapes(spec: JobSpec) -> dict[str, str]:
     """Return e.g. {"A": "512x512 float64"} for the inputs in shared memory."""
-    if not spec.inputs:
-        return {}
     return {
         name: f"{'x'.join(map(str, ref.shape)) or 'scalar'} {ref.dtype}"
         for name, ref in spec.inputs.items()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import time
@@ -44,7 +43,7 @@ log = logging.getLogger(__name__)
 MAX_WATCHERS = 16
 """Requests for events of one client at once."""
 CANCELLED_PER_TURN = 20
-"""Jobs that are cancelled in one turn of the loop: about 2 ms."""
+"""In one turn of the loop: about 2 ms."""
 MAX_EXPLAINED_CHUNKS = 3000
 """Largest number of chunks in an explanation's timelines: at about 200 bytes each they fit a
 frame."""
@@ -96,10 +95,6 @@ class Requests:
     def on_request(
         self, route: bytes, peer: Peer, envelope: say.Envelope, nbytes: int, send: Send
     ) -> None:
-        """Handle a request of `nbytes`, which is answered at once or later.
-
-        Its token must be that of a session of the same process.
-        """
         session = self.sessions.of_token(envelope.token, peer)
         if session is None:
             error = errors.NotPermitted("unknown token: send hello on the session socket first")
@@ -154,10 +149,21 @@ class Requests:
 
     def _add_or_find(self, asker: Asker, request: say.Submit, known: JobRecord | None) -> None:
         """Add a job, or answer for the known one: its client sends the request again."""
-        submitter = functools.partial(self._answer_submit, asker, request.follow)
+
+        def submitter(job: JobRecord, error: errors.ErrorRecord | None) -> None:
+            if error is not None:
+                asker.reply(say.Refused(error))
+                return
+            durability = "durable" if job.is_durable else "volatile"
+            asker.reply(say.Accepted(job.number, durability))
+            if request.follow and asker.session.id in self.sessions:
+                self.tell_states(job, asker)
+
         if known is not None:
             self._check_same(asker, request.spec, known)
-        if known is None or _is_lost(known):
+        # Only the client, which has the arrays, can make the lost results of such a job again
+        is_lost = known is not None and isinstance(known.state, Done) and bool(known.state.lost)
+        if known is None or (is_lost and not known.is_durable):
             job = self._record_of(asker, request)
             job.submitters.append(submitter)
             self._table.add(job)
@@ -166,17 +172,6 @@ class Requests:
             submitter(known, None)
         else:
             known.submitters.append(submitter)
-
-    def _answer_submit(
-        self, asker: Asker, follows: bool, job: JobRecord, error: errors.ErrorRecord | None
-    ) -> None:
-        if error is not None:
-            asker.reply(say.Refused(error))
-            return
-        durability = "durable" if job.is_durable else "volatile"
-        asker.reply(say.Accepted(job.number, durability))
-        if follows and asker.session.id in self.sessions:
-            self.tell_states(job, asker)
 
     def _record_of(self, asker: Asker, request: say.Submit) -> JobRecord:
         spec, session = request.spec, asker.session
@@ -316,8 +311,19 @@ class Requests:
         """Hold, release or prioritize a job. A change is answered once it is on disk."""
         job = self._table.job(request.job)
         is_changed = self._engine.change_queue(job, request)
+
+        def on_written(error: BaseException | None) -> None:
+            if error is None:
+                asker.reply(say.Changed(True, job.state))
+                return
+            text = (
+                f"job {job.number} was changed, but that can't be written to the journal at"
+                " present, see the daemon's log; it is written as soon as possible"
+            )
+            asker.reply(say.Refused(errors.ErrorRecord(errors.to_record(error).code, text)))
+
         if is_changed and job.is_durable:
-            self._durability.rewrite(job, functools.partial(self._on_change_written, asker, job))
+            self._durability.rewrite(job, on_written)
         else:
             asker.reply(say.Changed(is_changed, job.state))
         if is_changed:
@@ -325,21 +331,8 @@ class Requests:
         if self._stops_when_idle:  # no other job may start now
             self._stop_if_idle()
 
-    def _on_change_written(
-        self, asker: Asker, job: JobRecord, error: BaseException | None
-    ) -> None:
-        if error is None:
-            asker.reply(say.Changed(True, job.state))
-            return
-        text = (
-            f"job {job.number} was changed, but that can't be written to the journal at present,"
-            " see the daemon's log; it is written as soon as possible"
-        )
-        asker.reply(say.Refused(errors.ErrorRecord(errors.to_record(error).code, text)))
-
     def clean(self, asker: Asker, request: say.Clean) -> None:
         """Forget ended jobs, and release their results."""
-        lists.check_states(request.states)
         latest = time.time() - request.older
         jobs = [
             job
@@ -429,11 +422,6 @@ class Requests:
             self._engine.probe_devices(lambda: asker.reply(self._engine.devices()))
         else:
             asker.reply(self._engine.devices())
-
-
-def _is_lost(job: JobRecord) -> bool:
-    """Whether only its client, which has the arrays, can make a job's results again."""
-    return isinstance(job.state, Done) and bool(job.state.lost) and not job.is_durable
 
 
 BY_TYPE: dict[type, Callable[[Requests, Asker, Any], None]] = {

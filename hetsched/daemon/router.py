@@ -45,7 +45,7 @@ MAX_TURN_SECONDS = 0.01
 """The same in time: large requests take milliseconds each."""
 ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 MESSAGE_OVERHEAD = 128
-"""Bytes added to each reply for the objects that hold it: tiny replies count too. Rounded up."""
+"""Bytes added to each reply for the objects that hold it: tiny replies count too."""
 _MORE_FOLLOWS = int(zmq.NOBLOCK | zmq.SNDMORE)  # each operation on flags takes several calls
 
 
@@ -58,7 +58,7 @@ class _Unsent:
 
 
 class Router:
-    """A ROUTER socket that never blocks, with a backlog of replies that is bounded in bytes.
+    """A ROUTER socket that never blocks.
 
     A client with more than `max_unsent` bytes of unsent replies is disconnected.
     """
@@ -101,10 +101,6 @@ class Router:
             self._socket.set(zmq.IPC_FILTER_UID, uid)
         self._socket.bind(f"ipc://{path}")
         self._loop.add_reader(self._socket, self._receive)
-
-    def unsent_bytes(self) -> int:
-        """Return the bytes of all replies that wait for clients."""
-        return sum(unsent.nbytes for unsent in self._unsent.values())
 
     def close(self) -> None:
         """Close the socket, after a short wait for the last replies."""
@@ -151,21 +147,16 @@ class Router:
 
     def _next_message(self) -> tuple[bytes, bytes, sockets.Peer] | None:
         """Return a client, its frame and its process; None for a message of several frames."""
-        route = self._socket.recv(zmq.NOBLOCK)
-        frame = self._socket.recv(zmq.NOBLOCK, copy=False)
-        count, last = 1, frame
-        while last.more:
-            last = self._socket.recv(zmq.NOBLOCK, copy=False)
-            count += 1
-        if count > 1:
+        route, *frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+        if len(frames) > 1:
             self._metrics.rejected_frames.inc()
-            self._bad_frames.warn(f"dropped a message of {count} frames")
+            self._bad_frames.warn(f"dropped a message of {len(frames)} frames")
             return None
         try:
-            address = str(frame.get("Peer-Address"))
+            address = str(frames[0].get("Peer-Address"))
         except zmq.ZMQError:  # the transport has no such property
             address = ""
-        return route, frame.bytes, sockets.address_peer(address)
+        return route.bytes, frames[0].bytes, sockets.address_peer(address)
 
     def _on_frame(self, route: bytes, frame: bytes, peer: sockets.Peer) -> None:
         try:
@@ -198,9 +189,10 @@ class Router:
             unsent = self._unsent[route] = _Unsent()
         unsent.payloads.append(payload)
         unsent.nbytes += len(payload) + MESSAGE_OVERHEAD
+        unsent_bytes = sum(unsent.nbytes for unsent in self._unsent.values())
         if unsent.nbytes > self._max_unsent:
             self._give_up(route)
-        elif self.unsent_bytes() > MAX_SLOW_CLIENTS * self._max_unsent:
+        elif unsent_bytes > MAX_SLOW_CLIENTS * self._max_unsent:
             self._give_up(max(self._unsent, key=lambda each: self._unsent[each].nbytes))
         if not self._is_retrying:
             self._is_retrying = True

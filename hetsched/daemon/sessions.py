@@ -14,7 +14,6 @@ import ctypes
 import errno
 import functools
 import gc
-import hmac
 import logging
 import os
 import resource
@@ -87,14 +86,6 @@ class ClientSession:
     route: bytes = b""
     held: Counter[int] = field(default_factory=Counter)
     mapped: set[int] = field(default_factory=set)
-
-
-def owner_of(peer: sockets.Peer) -> Owner:
-    """Return whom a process's jobs and memory count for: its user and session (setsid)."""
-    try:
-        return peer.uid, os.getsid(peer.pid)
-    except OSError:  # it has ended, or is in another namespace
-        return peer.uid, peer.pid
 
 
 class Sessions:
@@ -193,7 +184,11 @@ class Sessions:
             log.warning("refused a session of uid %d (pid %d)", peer.uid, peer.pid)
             connection.close()
             return
-        session = ClientSession(self._next_session, connection, peer, owner_of(peer))
+        try:  # jobs and memory count for a user's session (setsid)
+            leader = os.getsid(peer.pid)
+        except OSError:  # it has ended, or is in another namespace
+            leader = peer.pid
+        session = ClientSession(self._next_session, connection, peer, (peer.uid, leader))
         self._next_session += 1
         self._sessions[session.id] = session
         self._loop.add_reader(connection.fileno(), functools.partial(self._on_readable, session))
@@ -368,25 +363,24 @@ class Sessions:
         """Return memory to the system, unless somebody needs it within `warm_for`."""
         if self._sessions or self._table.unfinished:
             return
+
+        def trim() -> None:
+            if self._sessions or self._table.unfinished:
+                return
+            self._engine.rest()
+            self._arena.trim()
+            gc.collect()
+            if (malloc_trim := getattr(_libc, "malloc_trim", None)) is not None:  # glibc
+                malloc_trim(0)
+
         if self._trim_timer is not None:
             self._trim_timer.cancel()
-        self._trim_timer = self._loop.call_later(self._table.config.arena.warm_for, self._trim)
-
-    def _trim(self) -> None:
-        if self._sessions or self._table.unfinished:
-            return
-        self._engine.rest()
-        self._arena.trim()
-        gc.collect()
-        if (malloc_trim := getattr(_libc, "malloc_trim", None)) is not None:  # glibc
-            malloc_trim(0)
+        self._trim_timer = self._loop.call_later(self._table.config.arena.warm_for, trim)
 
     def of_token(self, token: str, peer: sockets.Peer) -> ClientSession | None:
         """Return the session with this token, if the same process has opened it."""
         for session in self._sessions.values():
-            if session.peer != peer or not session.token:
-                continue
-            if hmac.compare_digest(token.encode(), session.token.encode()):
+            if session.peer == peer and session.token and session.token == token:
                 return session
         return None
 

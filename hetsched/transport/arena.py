@@ -49,15 +49,11 @@ class Segment:
         self.id = segment_id
         self.fd = fd
         self.nbytes = nbytes
-        self.owner: Hashable = None
-        """Whose data it has."""
-        self.uses = 0
-        """How often it was allocated."""
+        self.owner: Hashable = None  # Whose data it has
+        self.uses = 0  # How often it was allocated
         self.references = 0
-        self.file: tuple[int, int] | None = None
-        """Device and inode, if it was adopted from an earlier arena."""
-        self.lent: np.ndarray | None = None
-        """The array that it is, in memory of this process."""
+        self.file: tuple[int, int] | None = None  # Device and inode, if it was adopted
+        self.lent: np.ndarray | None = None  # The array that it is, in memory of this process
         self._mapping: mmap.mmap | None = None
 
     def memory(self) -> np.ndarray:
@@ -123,7 +119,7 @@ class Segment:
         self.release_fd()
 
     def close(self) -> None:
-        """Close the descriptor; the memory is freed with its last array. Idempotent."""
+        """Close the descriptor; the memory is freed with its last array."""
         self.lent = None
         if self._mapping is not None:
             with contextlib.suppress(BufferError):  # arrays exist: freeing the last one unmaps
@@ -167,18 +163,18 @@ def locate_in_segment(array: np.ndarray) -> tuple[Segment, int] | None:
 class Arena:
     """Owns all segments: allocates them, counts references, keeps free ones warm. On one thread.
 
-    `limit`: bytes of all segments, including free ones. `first_id`: another one for each daemon,
-    so that a client can't mistake a segment for that of an earlier daemon.
+    `limit`: bytes, including free segments. `first_id`: another one for each daemon, so that a
+    client can't mistake a segment for that of an earlier daemon.
     """
 
     def __init__(self, limit: int, first_id: int = 1) -> None:
         self.limit = limit
+        # Descriptors from this one on are left to connections and device processes.
         self.max_descriptor = sys.maxsize
-        """Descriptors from this one on are left to connections and device processes."""
+        # Called with the id before a segment is freed, so that processes can unmap it
         self.on_discard: list[Callable[[int], None]] = []
-        """Called with the id before a segment is freed, so that processes can unmap it."""
+        # Called when so many bytes, or a descriptor, are missing, to release results
         self.on_pressure: Callable[[int], None] = lambda nbytes: None
-        """Called when so much memory, or a descriptor, is missing, to release results."""
         self._in_use: dict[int, Segment] = {}
         self._free: list[Segment] = []  # least recently used first
         self._ids = itertools.count(first_id)

@@ -164,7 +164,7 @@ class Iterate(msgspec.Struct, frozen=True, tag="iterate", kw_only=True):
 class Fill(msgspec.Struct, frozen=True, tag="fill"):
     """Generate `count` units of `array` from `seed`, or fill them with NaN (`poison`).
 
-    Needs Prepare; runs after the chunks sent before it. Answered by Filled.
+    Runs after the chunks sent before it. Answered by Filled.
     """
 
     attempt: int
@@ -176,10 +176,7 @@ class Fill(msgspec.Struct, frozen=True, tag="fill"):
 
 
 class Check(msgspec.Struct, frozen=True, tag="check"):
-    """Verify `count` units by residual, and the `samples` by reference. Answered by Checked.
-
-    Needs Prepare.
-    """
+    """Verify `count` units by residual, and the `samples` by reference. Answered by Checked."""
 
     attempt: int
     first: int
@@ -223,9 +220,8 @@ class Prepared(msgspec.Struct, frozen=True, tag="prepared"):
 class ChunksDone(msgspec.Struct, frozen=True, tag="chunks-done"):
     """The device has computed these chunks, in this order.
 
-    Several in one message where nothing waits for the first: each message costs the engine a
-    third of a millisecond on a core that computes. `has_left`: nothing of the shared tail remains
-    for the device, which is idle.
+    Each message costs the engine a third of a millisecond on a core that computes, so chunks for
+    which nothing waits share one. `has_left`: nothing of the shared tail remains: it is idle.
     """
 
     attempt: int
@@ -285,11 +281,7 @@ process ends.
 
 
 class CommandFailed(msgspec.Struct, frozen=True, tag="failed"):
-    """A command failed, or `chunk` did.
-
-    Or only `variant`, one of several, couldn't be prepared or failed: another one computes its
-    chunks, and the job goes on.
-    """
+    """A command failed, or `chunk` did; or only `variant`, and another one computes its chunks."""
 
     attempt: int
     cause: FailureCause
@@ -301,7 +293,7 @@ class CommandFailed(msgspec.Struct, frozen=True, tag="failed"):
 class MemoryReading(msgspec.Struct, frozen=True, tag="memory"):
     """The memory that a job may use, sent whenever a job has ended.
 
-    `released`: the device keeps nothing of earlier jobs any more, neither memory nor kernels.
+    `released`: the device keeps nothing of earlier jobs any more.
     """
 
     nbytes: int
@@ -316,16 +308,9 @@ class DeviceNote(msgspec.Struct, frozen=True, tag="note"):
 
 
 AttemptEvent = (
-    Prepared
-    | ChunksDone
-    | IterationsDone
-    | IterationsStopped
-    | Filled
-    | Checked
-    | Released
-    | CommandFailed
-    | DeviceNote
-)
+    Prepared | ChunksDone | IterationsDone | IterationsStopped | Filled | Checked | Released
+    | CommandFailed | DeviceNote
+)  # fmt: skip
 """Those about an attempt."""
 DeviceEvent = Hello | MemoryReading | AttemptEvent
 
@@ -342,7 +327,7 @@ class Channel:
 
     def __init__(self, sock: socket.socket, message_type: Any) -> None:
         self._sock = sock
-        self._decode: messages.Decoder[Any] = messages.Decoder(message_type, MAX_LARGE)
+        self._decode: messages.Decoder[Any] = messages.Decoder(message_type)
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
 

@@ -19,11 +19,21 @@ from msgspec import Meta
 from hetsched.device import DeviceInfo
 from hetsched.errors import ErrorRecord, ProtocolError
 from hetsched.explain import Explanation
-from hetsched.job import Dependency, DeviceNames, JobSpec, JobState, Priority
+from hetsched.job import (
+    STATES,
+    Dependency,
+    DeviceNames,
+    JobSpec,
+    JobState,
+    Priority,
+    StateWord,
+)
 from hetsched.units import MAX_SECONDS
 
 T = TypeVar("T")
-States = Annotated[tuple[str, ...], Meta(description="a sequence of states")]
+States = Annotated[
+    tuple[StateWord, ...], Meta(description=f"a sequence of states: {', '.join(STATES)}")
+]
 
 PROTOCOL = 1
 MAX_FRAME = 1 << 20
@@ -36,17 +46,12 @@ encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 
 
 class Decoder(Generic[T]):
-    """A thread-safe decoder of a type, or of a union of tagged ones, in `limit` bytes."""
+    """A thread-safe decoder of a type, or of a union of tagged ones."""
 
-    def __init__(self, message_type: Any, limit: int = MAX_FRAME) -> None:
+    def __init__(self, message_type: Any) -> None:
         self._decode = msgspec.msgpack.Decoder(message_type).decode
-        self._limit = limit
 
-    def __call__(self, payload: bytes | memoryview) -> T:
-        if len(payload) > self._limit:
-            raise ProtocolError(
-                f"a message of {len(payload)} bytes; the limit is {self._limit}: send less at once"
-            )
+    def __call__(self, payload: bytes) -> T:
         try:
             message: T = self._decode(payload)
         # Besides its own errors msgspec raises UnicodeDecodeError on bad UTF-8, RecursionError on
@@ -149,8 +154,7 @@ class Submit(msgspec.Struct, frozen=True, tag="submit"):
 class Status(msgspec.Struct, frozen=True, tag="status"):
     """Answered by a JobList of the newest jobs, or of those with numbers below `before`.
 
-    `states`: only jobs in these states (`hetsched.job.STATES`); `jobs`: only these, if there are
-    any.
+    `states`: only jobs in these (`hetsched.job.STATES`); `jobs`: only these, if there are any.
     """
 
     states: States = ()
@@ -193,11 +197,7 @@ class Explain(msgspec.Struct, frozen=True, tag="explain"):
 
 
 class Devices(msgspec.Struct, frozen=True, tag="devices"):
-    """Answered by a DeviceList.
-
-    First `enable` or `disable` these, if any; `probe`: look for missing devices, and give those
-    that failed another chance.
-    """
+    """Answered by a DeviceList, after the changes; `probe`: as `Control.device_list`."""
 
     probe: bool = False
     enable: DeviceNames = ()
@@ -209,16 +209,13 @@ class Metrics(msgspec.Struct, frozen=True, tag="metrics"):
 
 
 class Overview(msgspec.Struct, frozen=True, tag="overview"):
-    """Running jobs, at most `waiting` waiting ones, devices. Answered by DaemonOverview."""
+    """Answered by DaemonOverview, with at most `waiting` waiting jobs."""
 
     waiting: int = 50
 
 
 class Retry(msgspec.Struct, frozen=True, tag="retry"):
-    """Submit an ended job again. Answered by Accepted, with the new job's number.
-
-    `key`: as that of Submit. `force`: replace output files that exist.
-    """
+    """As Submit of an ended job, but without States. `force`: replace output files that exist."""
 
     job: int
     key: str = ""
@@ -245,10 +242,7 @@ class Clean(msgspec.Struct, frozen=True, tag="clean"):
 
 
 class Drain(msgspec.Struct, frozen=True, tag="drain"):
-    """Accept no new jobs, or with `undo` again. Answered by Draining.
-
-    `stop`: end the daemon as soon as no job runs or could start; `now`: without waiting for that.
-    """
+    """As `Control.drain`. Answered by Draining."""
 
     stop: bool = False
     now: bool = False
@@ -256,33 +250,15 @@ class Drain(msgspec.Struct, frozen=True, tag="drain"):
 
 
 class Events(msgspec.Struct, frozen=True, tag="events"):
-    """Send each state of `jobs`, or of all, as numbered States; their present states first.
-
-    There are no more answers when all `jobs` have ended.
-    """
+    """Answered by numbered States of `jobs`, or of all, the present ones first, until they end."""
 
     jobs: tuple[int, ...] = ()
 
 
 Request = (
-    Ping
-    | Submit
-    | Status
-    | Show
-    | Follow
-    | Cancel
-    | Hold
-    | Prioritize
-    | Retry
-    | History
-    | Clean
-    | Drain
-    | Events
-    | Explain
-    | Devices
-    | Metrics
-    | Overview
-)
+    Ping | Submit | Status | Show | Follow | Cancel | Hold | Prioritize | Retry | History | Clean
+    | Drain | Events | Explain | Devices | Metrics | Overview
+)  # fmt: skip
 
 
 class Envelope(msgspec.Struct, frozen=True):
@@ -308,8 +284,7 @@ class Accepted(msgspec.Struct, frozen=True, tag="accepted"):
 
 
 class State(msgspec.Struct, frozen=True, tag="state"):
-    """`sequence`: 1, 2, ... in answers to Events; missing numbers were dropped, since the client
-    didn't read them in time."""
+    """`sequence`: 1, 2, ... in answers to Events; the client didn't read missing ones in time."""
 
     state: JobState
     sequence: int = 0
@@ -364,9 +339,8 @@ class Changed(msgspec.Struct, frozen=True, tag="changed"):
 
 
 class DeviceList(msgspec.Struct, frozen=True, tag="devices"):
-    """The daemon's devices.
+    """`absent`: kind or name of a device that is missing or takes no job at present -> the reason.
 
-    `absent`: kind or name of a device that is missing or takes no job at present -> the reason;
     `restricted`: device that takes no jobs of some kinds at present -> the reason.
     """
 
@@ -392,10 +366,8 @@ class DeviceActivity(msgspec.Struct, frozen=True, kw_only=True):
     """What one device does for one job.
 
     `done` units exceed the planned `share` if chunks of others were stolen. Speeds are in units
-    per second, `speed` over the last chunks, None if unknown; the `_busy` ones are fractions of
-    the time of those chunks, rates in bytes per second while copying, None without a link.
-    `is_iterative`: `share` are its present rows, speeds in rows per second, fractions those of the
-    last iterations.
+    per second over the last chunks; `_busy` are fractions of the time of those, rates in bytes per
+    second while copying. `is_iterative`: of its present rows, and of the last iterations.
     """
 
     device: str
@@ -417,8 +389,7 @@ class DeviceActivity(msgspec.Struct, frozen=True, kw_only=True):
 class DaemonOverview(msgspec.Struct, frozen=True, kw_only=True, tag="overview"):
     """Running jobs, then the first waiting ones in about their order, and devices.
 
-    `now`: seconds since the epoch by the daemon's clock; `running`, `waiting`, `ended`: how many
-    there are in all, ended ones since its start.
+    `now`: by the daemon's clock; `running`, `waiting`, `ended`: how many there are in all.
     """
 
     daemon: Pong
@@ -435,19 +406,9 @@ class DaemonOverview(msgspec.Struct, frozen=True, kw_only=True, tag="overview"):
 
 
 Answer = (
-    Pong
-    | Accepted
-    | State
-    | JobList
-    | JobNumbers
-    | Changed
-    | Draining
-    | DeviceList
-    | Explained
-    | MetricText
-    | DaemonOverview
-    | Refused
-)
+    Pong | Accepted | State | JobList | JobNumbers | Changed | Draining | DeviceList | Explained
+    | MetricText | DaemonOverview | Refused
+)  # fmt: skip
 
 
 class Reply(msgspec.Struct, frozen=True):
