@@ -164,7 +164,6 @@ class JobRequest(OpenRequest):
 
     @property
     def number(self) -> int | None:
-        """The job's number at this daemon; None: it hasn't one yet."""
         return self._job.id if self._is_numbered else None
 
     def fail(self, error: errors.HetschedError) -> None:
@@ -362,7 +361,6 @@ class Connection:
         return ready
 
     def _serve(self, session: Session) -> None:
-        """Send and receive until the daemon has stopped."""
         while self._closed is None and not session.is_lost:
             if self._unsent:
                 self._send_unsent(session)
@@ -441,7 +439,6 @@ class Connection:
     # ---- the loss of the daemon
 
     def _find_daemon(self) -> None:
-        """Look for a daemon with growing delays until there is one, or time is over."""
         deadline = time.monotonic() + self._reconnect
         delay = FIRST_DELAY
         while self._closed is None and self._reconnect > 0:
@@ -608,7 +605,6 @@ class Session:
         raise errors.ProtocolError(f"unexpected answer {type(answer).__name__} to {message!r}")
 
     def knows(self, segment: Segment) -> bool:
-        """Whether the daemon is there, and has given this segment its number."""
         return not self.is_lost and self.segments.get(segment.id) is segment
 
     def receive_pending(self) -> None:

@@ -188,14 +188,12 @@ class StopLadder:
         self._is_killing = False
 
     def listen(self) -> None:
-        """Handle signals from now on. Only on the main thread."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._escalate)
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup sets it
             self._loop.add_signal_handler(signal.SIGHUP, self.start)
 
     def start(self) -> None:
-        """Begin to stop, unless that has begun."""
         if self._durability.is_stopping:
             return
         self._durability.is_stopping = True

@@ -21,7 +21,6 @@ STAGES: tuple[journal_records.Stage, ...] = ("queued", "running", "done", "faile
 
 
 def status(table: JobTable, queue: JobQueue, request: messages.Status) -> messages.JobList:
-    """Return a page of the remembered jobs. Raises InputMissing."""
     for number in request.jobs:
         table.job(number)
     # Checks take their time and restored jobs come in groups, so numbers are only mostly in order.

@@ -112,7 +112,6 @@ class Requests:
     # ---- submissions
 
     def submit(self, asker: Asker, request: say.Submit) -> None:
-        """Submit a job, or answer for the one with this id or key."""
         if self._durability.is_stopping:
             raise errors.TryAgain(
                 "the daemon is stopping and takes no new jobs; try again when it is back"
@@ -208,7 +207,6 @@ class Requests:
             )
 
     def tell_states(self, job: JobRecord, asker: Asker, *, tells_present: bool = False) -> None:
-        """Reply with the states of a job until it has ended."""
         if not job.has_ended:
             self._followers.follow(job, Follower(asker.session.id, asker.reply))
         is_new = isinstance(job.state, Queued) and not job.state.reason
@@ -216,7 +214,6 @@ class Requests:
             asker.reply(say.State(job.state))
 
     def retry(self, asker: Asker, request: say.Retry) -> None:
-        """Submit an ended job again, as a new one, without its id and what it was to run after."""
         job = self._table.job(request.job)
         if job.outcome is None:
             raise errors.UsageError(
@@ -332,7 +329,6 @@ class Requests:
             self._stop_if_idle()
 
     def clean(self, asker: Asker, request: say.Clean) -> None:
-        """Forget ended jobs, and release their results."""
         latest = time.time() - request.older
         jobs = [
             job
@@ -415,7 +411,6 @@ class Requests:
         asker.reply(say.MetricText(self.metrics.text()))
 
     def devices(self, asker: Asker, request: say.Devices) -> None:
-        """List the devices, after the changes that are asked for."""
         if request.enable or request.disable:
             self._engine.switch_devices(request.enable, request.disable)
         if request.probe:

@@ -103,7 +103,6 @@ class Router:
         self._loop.add_reader(self._socket, self._receive)
 
     def close(self) -> None:
-        """Close the socket, after a short wait for the last replies."""
         self._loop.remove_reader(self._socket)
         deadline = time.monotonic() + LAST_REPLIES_SECONDS
         self._send_unsent()
@@ -117,7 +116,6 @@ class Router:
         self._zap.close(linger=0)
 
     def _on_connection(self) -> None:
-        """Tell libzmq which of the processes that connect have a session."""
         while True:
             try:
                 client, _, version, number, _, address, *_ = self._zap.recv_multipart(zmq.NOBLOCK)
@@ -266,7 +264,6 @@ def _escaped(value: Any) -> Any:
 
 
 def _shorter(answer: messages.Answer, nbytes: int) -> messages.Answer:
-    """Return what is said instead of an answer that has too many bytes."""
     if isinstance(answer, messages.JobList) and len(answer.jobs) > 1:
         return messages.JobList(answer.jobs[len(answer.jobs) // 2 :], has_earlier=True)
     if isinstance(answer, messages.JobList | messages.DaemonOverview) and answer.jobs:

@@ -98,7 +98,6 @@ class ServiceManager:
 
 
 def _listening_socket(fd: int) -> socket.socket | None:
-    """Return the socket behind `fd` if it is a listening unix socket."""
     try:
         os.set_inheritable(fd, False)
         sock = socket.socket(fileno=fd)

@@ -119,7 +119,6 @@ class Sessions:
         return iter(list(self._sessions.values()))
 
     def check_permission(self, request: object, uid: int) -> None:
-        """Raise NotPermitted unless a process of `uid` may make the request."""
         if uid == self._uid or (uid == ROOT_UID and type(request) not in OWNER_ONLY):
             return
         who = "root" if uid == ROOT_UID else "another user"
@@ -286,7 +285,6 @@ class Sessions:
     # ---- shared memory
 
     def _map(self, session: ClientSession, segment: int) -> None:
-        """Give the client a reference to a kept result."""
         if segment not in session.held and not self._durability.results.keeps(segment):
             seconds = format_seconds(self._table.config.arena.results_for)
             raise errors.InputMissing(
@@ -325,7 +323,6 @@ class Sessions:
         self._answer(session, answer, [segment.fd] if is_new else [])
 
     def _check_memory(self, session: ClientSession, nbytes: int) -> None:
-        """Raise TryAgain if the daemon stops, or the client would have too much shared memory."""
         if self._durability.is_stopping:
             raise errors.TryAgain("the daemon is stopping; try again when it is back")
         most = share_of(self._arena.limit)
@@ -353,7 +350,6 @@ class Sessions:
                 self._answer(session, say.Discarded(segment))
 
     def _on_memory_pressure(self, nbytes: int) -> None:
-        """Release kept results to free `nbytes` of shared memory."""
         in_use = {segment for session in self for segment in session.held}
         for unfinished in self._table.unfinished.values():
             in_use.update(ref.segment for ref in arena_refs(unfinished.spec))
@@ -385,7 +381,6 @@ class Sessions:
         return None
 
     def end_client(self, route: bytes) -> None:
-        """End the sessions of the client behind this route of ZeroMQ."""
         for session in self:
             if route == session.route:
                 self.end(session)

@@ -65,7 +65,6 @@ class Attachments:
             self._objects[key] = handed
 
     def attach(self, command: device_messages.Attach, fd: int) -> None:
-        """Map or keep `fd`, taking ownership of it."""
         file = OpenFile(fd)
         if command.kind == "file":
             self._objects[command.key] = file
@@ -77,7 +76,6 @@ class Attachments:
             self._populating[command.key] = populate(mapping)
 
     def detach(self, keys: Iterable[int]) -> None:
-        """Drop these objects; arrays that still refer to them stay valid."""
         for key in keys:
             self._objects.pop(key, None)
             self._populating.pop(key, None)
@@ -121,7 +119,6 @@ class Attachments:
         return inputs, outputs
 
     def whole_array(self, stored: device_messages.StoredArray) -> np.ndarray:
-        """Return a whole array in a segment as it is stored. InternalError: it isn't attached."""
         attached = self._attached(stored)
         assert not isinstance(attached, OpenFile), "iterative jobs have no arrays in files"
         return stored.values(attached)
@@ -285,7 +282,6 @@ class FileArray:
             self._pwrite(_bytes(np.ascontiguousarray(piece, self._dtype)), item)
 
     def _staged(self, count: int, item: int) -> np.ndarray:
-        """Return `count` stored items, starting at `item`."""
         staged = np.empty(count, self._dtype)
         self._pread(_bytes(staged), item)
         return staged
@@ -326,7 +322,6 @@ class FileArray:
         return slab
 
     def _pread(self, into: memoryview, item: int) -> None:
-        """Fill `into`, starting at `item`."""
         position = self._offset + item * self._dtype.itemsize
         while into:
             try:
@@ -436,7 +431,6 @@ def array_in_file(
 
 
 def _bytes(array: np.ndarray) -> memoryview:
-    """Return the bytes of a C-contiguous array."""
     return array.reshape(-1).view(np.uint8).data
 
 

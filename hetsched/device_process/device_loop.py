@@ -63,7 +63,6 @@ class DeviceLoop:
         self._jobs: list[PreparedJob] = []  # The one whose turn it is first
 
     def run(self) -> None:
-        """Serve until Stop, or the engine's end. Raises DeviceUnusable."""
         with contextlib.suppress(device_messages.ChannelClosed):
             self._channel.send(device_messages.Hello(self._info))
             while True:
@@ -94,7 +93,6 @@ class DeviceLoop:
         return None, CHECK_SECONDS if keeps_memory else None
 
     def _check_memory(self, keeper: MemoryKeeper) -> None:
-        """Release what an idle device keeps for the next job, if it is time."""
         try:
             is_warm = time.monotonic() < self._idle_since + self._warm_for
             if not is_warm or keeper.is_memory_short():
@@ -107,28 +105,27 @@ class DeviceLoop:
         try:
             job.step()
         except StepFailed as failed:
-            chunk = failed.chunk
-            self._fail(job, failed.__cause__ or failed, None if chunk is None else chunk.id)
+            error, chunk = failed.__cause__ or failed, failed.chunk
+            job.report()  # what it has computed
+            is_over = chunk is not None or not job.is_prepared
+            if is_over and not isinstance(error, DeviceFault):
+                try:
+                    self._drop(job)  # release the job's files now, not at the next job
+                except BaseException as fault:
+                    error = _unusable(fault)
+            self._report_failure(job.attempt, error, None if chunk is None else chunk.id)
         except device_messages.ChannelClosed:
             raise
         except BaseException as error:
             self._report_failure(job.attempt, _unusable(error))
 
-    def _fail(self, job: PreparedJob, error: BaseException, chunk: int | None) -> None:
-        """Report why a job can't go on, after what it has computed, and give it up."""
-        job.report()
-        is_over = chunk is not None or not job.is_prepared
-        if is_over and not isinstance(error, DeviceFault):
-            try:
-                self._drop(job)  # release the job's files now, not at the next job
-            except BaseException as fault:
-                error = _unusable(fault)
-        self._report_failure(job.attempt, error, chunk)
-
     # ---- commands
 
-    def _handle(self, command: device_messages.Command, fds: list[int]) -> None:
-        """Handle a command; an error of its job must not end the loop."""
+    def _handle(
+        self,
+        command: device_messages.Attach | device_messages.Detach | device_messages.AttemptCommand,
+        fds: list[int],
+    ) -> None:
         match command:
             case device_messages.Attach(key=key, kind="handed"):
                 self._attachments.take(key)
@@ -143,8 +140,6 @@ class DeviceLoop:
                 self._attachments.detach(keys)
                 if self._keeper is not None:
                     self._keeper.forget_host_memory()
-            case device_messages.Stop():
-                pass  # `run` has seen that
             case _:
                 try:
                     self._order(command)
@@ -156,10 +151,10 @@ class DeviceLoop:
                     self._report_failure(command.attempt, error)
 
     def _order(self, command: device_messages.AttemptCommand) -> None:
-        attempt = command.attempt
         if isinstance(command, device_messages.Prepare):
             self._prepare(command)
             return
+        attempt = command.attempt
         job = next((job for job in self._jobs if job.attempt == attempt), None)
         if isinstance(command, device_messages.Release):
             if job is not None:

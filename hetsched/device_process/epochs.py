@@ -84,13 +84,11 @@ class IterativeRun:
         self._arrays = arrays
 
     def save(self, iteration: int, rows: Rows) -> None:
-        """Save the state of `rows` after `iteration`."""
         saved_state.save_rows(
             self.workload, self.params, self._arrays, self.saved, iteration, rows
         )
 
     def restore(self, iteration: int, rows: Rows) -> None:
-        """Go back to the state of `rows` after `iteration`, which was saved."""
         saved_state.restore_rows(
             self.workload, self.params, self._arrays, self.saved, iteration, rows
         )
@@ -109,16 +107,13 @@ class SaveSchedule:
         self._seconds, self._iterations = 0.0, 0
 
     def add(self, seconds: float) -> None:
-        """Record an iteration, without what was saved after it."""
         self._seconds += seconds
         self._iterations += 1
 
     def saved(self, iteration: int, seconds: float) -> None:
-        """Record that `iteration` was saved in `seconds`."""
         self._last, self._save_seconds = iteration, seconds
 
     def is_due(self, iteration: int) -> bool:
-        """Return whether to save `iteration`, which has been computed."""
         work = iteration if self._total is None else max(iteration, self._total)
         longest = 1 + int(MAX_REPEATED * work)
         if self._last is None:
@@ -242,7 +237,6 @@ class EpochRunner:
         self._complete = 0
 
     def _iterate(self, iteration: int) -> Iterator[None]:
-        """Compute an iteration and test convergence. Raises DataError."""
         run = self._run
         self._seconds.clear()
         self._seconds |= {"transfer": self._move_seconds, "save": self._save_seconds}
@@ -315,7 +309,6 @@ class EpochRunner:
     # ---- the split
 
     def _follow(self, proposal: int) -> Iterator[None]:
-        """Adopt a proposed split, once all devices' results are in the home arrays."""
         self._proposal = proposal
         self._adopt(self._run.control.bounds(proposal, len(self._command.slots)))
         self._extends_record, self._is_split_new = False, True

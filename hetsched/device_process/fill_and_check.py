@@ -54,7 +54,6 @@ def fill(
 def _block_ranges(
     first: int, count: int, arrays: Sequence[HostArray]
 ) -> Iterator[tuple[int, int]]:
-    """Yield (first, count) of blocks of about BLOCK_BYTES in all `arrays` together."""
     bytes_per_unit = sum(array_bytes(array.spec) for array in arrays)
     step = max(1, BLOCK_BYTES // max(1, bytes_per_unit))
     for start in range(first, first + count, step):

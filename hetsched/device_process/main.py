@@ -67,7 +67,6 @@ def die_with_parent(parent: int) -> None:
 
 
 def run_device(sock: socket.socket, spec: str | bytes) -> NoReturn:
-    """Open the device of `spec`, serve its engine, and end the process."""
     status = errors.InternalError.code
     try:
         process = msgspec.json.decode(spec, type=ProcessSpec)

@@ -106,7 +106,6 @@ class Pipeline:
 
     @property
     def pending(self) -> int:
-        """Chunks that are queued or in flight."""
         return len(self._waiting) + len(self._in_flight)
 
     @property
@@ -283,7 +282,6 @@ class PreparedJob:
                 raise StepFailed from error
 
     def report(self, *, has_left: bool = False) -> None:
-        """Report all finished chunks; `has_left` as in ChunksDone."""
         done, self._done = tuple(self._done), []
         if done or has_left:
             self._send(device_messages.ChunksDone(self.attempt, done, has_left))
@@ -365,7 +363,6 @@ class PreparedJob:
         )
 
     def _make_pipeline(self, job: DeviceJob) -> Pipeline:
-        """Return a pipeline; without slots for an iterative job, which has no chunks."""
         command = self.command
         if not self._info.link:
             return Pipeline(self.device, None, 1, self._on_done)
@@ -411,7 +408,6 @@ class PreparedJob:
                 self.report(has_left=True)
 
     def _is_first_chunk(self, kernel_number: int) -> bool:
-        """Return whether this kernel has no reported chunk yet."""
         command = self.command
         variant = (command.variant, *command.rivals)[kernel_number]
         kernel = (command.workload, command.params, variant)

@@ -57,7 +57,6 @@ class Segment:
         self._mapping: mmap.mmap | None = None
 
     def memory(self) -> np.ndarray:
-        """Return the array lent, or all bytes of the mapping. Raises as `mapping`."""
         return np.frombuffer(self.mapping(), np.uint8) if self.lent is None else self.lent
 
     def mapping(self) -> mmap.mmap:
@@ -103,7 +102,6 @@ class Segment:
         return array
 
     def release_fd(self) -> None:
-        """Close the descriptor, which frees the memory unless it is mapped somewhere."""
         fd, self.fd = self.fd, -1
         if fd < 0:
             return
@@ -119,7 +117,6 @@ class Segment:
         self.release_fd()
 
     def close(self) -> None:
-        """Close the descriptor; the memory is freed with its last array."""
         self.lent = None
         if self._mapping is not None:
             with contextlib.suppress(BufferError):  # arrays exist: freeing the last one unmaps

@@ -117,7 +117,6 @@ class IterationControl:
             _wake(self._address + 4 * word)
 
     def pause(self) -> None:
-        """End the epoch after the present iteration or the next one."""
         self._write(_PAUSE, 1)
 
     def propose(self, bounds: Sequence[int]) -> int:
@@ -131,7 +130,6 @@ class IterationControl:
         return number
 
     def allow(self, iteration: int) -> None:
-        """Let paced devices begin iterations up to this one."""
         self._write(_ALLOWED, iteration)
 
     def request_save(self) -> None:
@@ -148,7 +146,6 @@ class IterationControl:
         return None if is_released or iteration < 0 else iteration
 
     def release_save(self) -> None:
-        """Let another save replace the one that was requested."""
         self._words[_REQUEST + 1] = self._words[_REQUEST]
 
     def finished(self, slots: Sequence[int]) -> int:
@@ -184,7 +181,6 @@ class IterationControl:
     # ---- devices
 
     def arrive(self, slot: int) -> int:
-        """Return how often the device has arrived, with this time."""
         count = self._arrived = self.arrivals(slot) + 1
         self._write(_line(slot), count)
         return count
@@ -203,7 +199,6 @@ class IterationControl:
         self._words[_line(slot) + _SAVED] = iteration + 1
 
     def keep(self, iteration: int) -> None:
-        """Record that all devices have saved `iteration`; by the first device."""
         if self._words[_KEPT] > self._words[_REQUEST + 1]:
             self._words[_KEPT + 1] = iteration + 1
 
@@ -215,7 +210,6 @@ class IterationControl:
         return any(self._of(slots, _DEFERS))
 
     def end(self, slot: int, iteration: int) -> None:
-        """Record that the device begins the finish stages after `iteration`."""
         self._words[_line(slot) + _ENDED] = iteration + 1
 
     def wait_for(self, slots: Sequence[int], count: int, seconds: float = RECHECK_SECONDS) -> bool:
@@ -327,7 +321,6 @@ def _sleep(address: int, value: int, seconds: float) -> bool:
 
 
 def _wake(address: int) -> None:
-    """Wake all that wait for the word at `address`. Raises OSError."""
     _futex(address, _WAKE, _EVERYONE, None)
 
 

@@ -48,7 +48,6 @@ class StoredArray(msgspec.Struct, frozen=True, kw_only=True):
     output: bool = False  # The job writes to it
 
     def values(self, memory: np.ndarray | mmap.mmap) -> np.ndarray:
-        """Return the array in the memory of its segment."""
         if self.lent:
             assert isinstance(memory, np.ndarray)
             return memory
@@ -90,8 +89,6 @@ class Attach(msgspec.Struct, frozen=True, tag="attach"):
 
 
 class Detach(msgspec.Struct, frozen=True, tag="detach"):
-    """Drop attached objects."""
-
     keys: tuple[int, ...]
 
 
@@ -342,7 +339,6 @@ class Channel:
             sockets.close_all(fds)
 
     def poll(self, seconds: float | None) -> bool:
-        """Wait for a message, or the peer's end; None: for any time."""
         return bool(self._poll.poll(None if seconds is None else seconds * 1e3))
 
     def receive(self) -> tuple[Any, list[int]]:

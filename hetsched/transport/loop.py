@@ -53,7 +53,6 @@ class Loop(asyncio.SelectorEventLoop):
             super().add_reader(fd, self._call, callback, *args)
 
     def remove_reader(self, fd: Any) -> bool:
-        """Stop watching `fd`, and return whether it was watched."""
         if isinstance(fd, zmq.Socket):
             if self._sockets.pop(fd, None) is None:
                 return False

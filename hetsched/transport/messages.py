@@ -68,8 +68,6 @@ class Decoder(Generic[T]):
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """Answered by Welcome or Refused."""
-
     protocol: int
     version: str
     pid: int

@@ -147,7 +147,6 @@ def listen(path: Path, kind: int = socket.SOCK_SEQPACKET) -> socket.socket:
 
 
 def connect(path: Path) -> socket.socket:
-    """Return a blocking connection to the session socket at `path`. ConfigError, OSError."""
     validate_socket_path(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
@@ -168,7 +167,6 @@ def unreachable_reason(path: Path) -> str | None:
 
 
 def connect_failure(error: OSError) -> str:
-    """Return the reason of a failed connect, for messages."""
     if isinstance(error, FileNotFoundError):
         return "no such file"
     if isinstance(error, ConnectionRefusedError):
