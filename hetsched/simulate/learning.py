@@ -26,19 +26,10 @@ from hetsched.simulate.machine import SimulatedMachine, makespan
 
 @dataclass(frozen=True)
 class LearningRun:
-    """One run of the learning loop.
-
-    Attributes
-    ----------
-    plan : JobPlan
-    measured : float, seconds
-        Noise included.
-    noiseless : float, seconds
-        The same plan without noise.
-    """
+    """One run of the learning loop; seconds."""
 
     plan: JobPlan
-    measured: float
+    measured: float  # noise included
     noiseless: float
 
 
@@ -58,18 +49,10 @@ def learn(
 ) -> list[LearningRun]:
     """Run the same load repeatedly, starting without measurements.
 
-    Parameters
-    ----------
-    machine : SimulatedMachine
-    runs : int
-    noise : float
-        Standard deviation of the relative error of each phase of each chunk.
-    seed : int
-    uses_measured_total : bool
-        Whether shares are based on the measured times of the latest shares, as by Ilic & Sousa.
-    machine_in : callable (run) -> SimulatedMachine, optional
-        The machine in each run, from 0, with the devices of `machine` but perhaps other costs,
-        or another load: another kind of job, planned by the same models.
+    `noise`: standard deviation of the relative error of each phase of each chunk.
+    `uses_measured_total`: shares follow the measured times of the latest shares, as by Ilic &
+    Sousa. `machine_in`: the machine in each run, from 0, with the devices of `machine` but perhaps
+    other costs, or another load: another kind of job, planned by the same models.
     """
     loop = _LearningLoop(machine, noise, seed, uses_measured_total)
     return [loop.run(machine_in(run) if machine_in else machine) for run in range(runs)]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.memory import MemoryDemand
@@ -113,7 +114,13 @@ def _play(
     if not device.info.link:
         model = DeviceModel(model.total, model.compute)
     if noise and rng is not None:
-        model = _noisy_model(model, noise, rng)
+
+        def noisy(curve: SpeedFunction | None) -> Any:
+            return curve and Noisy(curve, lambda n: [rng.gauss(0.0, noise) for _ in range(n)])
+
+        model = replace(
+            model, compute=noisy(model.compute), h2d=noisy(model.h2d), d2h=noisy(model.d2h)
+        )
     times = timeline(assignment.plan, model, device.overlap)
     return tuple(
         (
@@ -122,14 +129,3 @@ def _play(
         )
         for chunk in times.chunks
     )
-
-
-def _noisy_model(model: DeviceModel, noise: float, rng: random.Random) -> DeviceModel:
-    def draw(count: int) -> list[float]:
-        return [rng.gauss(0.0, noise) for _ in range(count)]
-
-    def noisy(curve: SpeedFunction | None) -> SpeedFunction | None:
-        return None if curve is None else Noisy(curve, draw)
-
-    h2d, d2h = noisy(model.h2d), noisy(model.d2h)
-    return DeviceModel(model.total, Noisy(model.compute, draw), h2d, d2h, duplex=model.duplex)

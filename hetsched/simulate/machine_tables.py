@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hetsched.planner.job_planner import Assignment, JobPlan
-from hetsched.simulate.learning import LearningRun, ideal_plan, learn
+from hetsched.simulate.learning import ideal_plan, learn
 from hetsched.simulate.machine import (
     VARIANT,
     ChunkTimings,
@@ -38,34 +38,24 @@ def learning_result(
     seed: int,
     uses_measured_total: bool,
 ) -> ExperimentResult:
-    """Run the machine repeatedly, with models learnt only from noisy timings.
-
-    Raises as `plan_result`.
-    """
+    """Run the machine repeatedly, with models learnt only from noisy timings."""
     ideal = makespan(machine.play(ideal_plan(machine)))
     learning = learn(machine, runs, noise, seed, uses_measured_total=uses_measured_total)
+    rows: list[tuple[Cell, ...]] = []
+    for number, run in enumerate(learning, start=1):
+        predicted, excess = run.plan.predicted_seconds, 100 * (run.noiseless / ideal - 1)
+        shares = [f"{a.device} {a.plan.share}" for a in run.plan.assignments][::-1]
+        if len(shares) > MAX_LISTED_SHARES:
+            shares[MAX_LISTED_SHARES:] = ["..."]
+        times = (1e6 * run.measured, 1e6 * run.noiseless)
+        rows.append((number, predicted and 1e6 * predicted, *times, excess, ", ".join(shares)))
     table = Table.of(
         f"{runs} runs from nothing, noise {noise:g}, seed {seed}",
         "run; predicted, us; measured, us; without noise, us; above known, %; shares",
-        [_run_row(number, run, ideal) for number, run in enumerate(learning, start=1)],
+        rows,
     )
     tables = table, _bound(machine, ideal), _reasons(learning[-1].plan)
     return ExperimentResult("machine", source, tables)
-
-
-def _run_row(number: int, run: LearningRun, ideal: float) -> tuple[Cell, ...]:
-    predicted = run.plan.predicted_seconds
-    shares = [f"{a.device} {a.plan.share}" for a in run.plan.assignments][::-1]
-    if len(shares) > MAX_LISTED_SHARES:
-        shares[MAX_LISTED_SHARES:] = ["..."]
-    return (
-        number,
-        None if predicted is None else 1e6 * predicted,
-        1e6 * run.measured,
-        1e6 * run.noiseless,
-        100 * (run.noiseless / ideal - 1),
-        ", ".join(shares),
-    )
 
 
 def _shares(plan: JobPlan, timings: dict[str, ChunkTimings], machine: SimulatedMachine) -> Table:

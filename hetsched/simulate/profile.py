@@ -69,8 +69,13 @@ def machine_for(
     numbers: Counter[str] = Counter()
     for index, table in enumerate(config.device):
         location = f"{source}: device[{index}]"
-        _check(table, location)
-        kind = _kind(table)
+        kind = configured_kind(table.kind)
+        assert kind is not None, "checked when the configuration was parsed"
+        check_costs(table, location)
+        if kind.has_link is False and (table.link or table.memory is not None):
+            raise ConfigError(f"{location}: a {table.kind} has no link: drop h2d, d2h and memory")
+        if kind.has_link is True and not table.link:
+            raise ConfigError(f"{location}: a {table.kind} has a link: give h2d and d2h")
         demand = load.demand(kind.name)
         memory = table.memory_bytes() if table.link else None
         if memory is not None and limit is not None:
@@ -92,21 +97,6 @@ def machine_for(
     if count > 1:
         raise ConfigError(f"{source}: device: two have the name {duplicate}; rename one")
     return SimulatedMachine(load.units, tuple(devices))
-
-
-def _check(table: DeviceConfig, location: str) -> None:
-    check_costs(table, location)
-    has_link = _kind(table).has_link
-    if has_link is False and (table.link or table.memory is not None):
-        raise ConfigError(f"{location}: a {table.kind} has no link: drop h2d, d2h and memory")
-    if has_link is True and not table.link:
-        raise ConfigError(f"{location}: a {table.kind} has a link: give h2d and d2h")
-
-
-def _kind(table: DeviceConfig) -> DeviceKind:
-    kind = configured_kind(table.kind)
-    assert kind is not None, "checked when the configuration was parsed"
-    return kind
 
 
 def _names(table: DeviceConfig, kind: DeviceKind, numbers: Counter[str]) -> Iterator[str]:

@@ -35,16 +35,27 @@ class LoopRun:
 
 @dataclass(frozen=True)
 class LoopTrace:
-    """A whole balancing loop."""
+    """A whole balancing loop. `optimum`: exact, computed from the machines' true curves."""
 
     runs: tuple[LoopRun, ...]
     final: LoopRun  # with the shares finally chosen, if measured; else the last run
     balanced: bool
     reason: str  # why the balancer stopped; "": the maximum number of runs came first
+    optimum: LoopRun
 
     @property
     def best(self) -> LoopRun:
         return min(self.runs, key=lambda run: run.makespan)
+
+    @property
+    def ratio(self) -> float:
+        """Time of the final shares over the optimum's."""
+        return self.final.makespan / self.optimum.makespan
+
+    @property
+    def ratios(self) -> list[float]:
+        """Each run's time over the optimum's."""
+        return [run.makespan / self.optimum.makespan for run in self.runs]
 
     @property
     def points(self) -> int:
@@ -52,9 +63,9 @@ class LoopTrace:
         sizes = zip(*(run.shares for run in self.runs), strict=True)
         return max(len({size for size in column if size}) for column in sizes)
 
-    def first_within(self, seconds: float) -> int | None:
-        """Return the number, from 1, of the first run within `seconds`; None if there is none."""
-        return next((k for k, run in enumerate(self.runs, 1) if run.makespan <= seconds), None)
+    def first_within(self, ratio: float) -> int | None:
+        """Return the number, from 1, of the first run within `ratio` of the optimum, if any."""
+        return next((k for k, each in enumerate(self.ratios, 1) if each <= ratio), None)
 
     def moved_units(self) -> list[int]:
         """Return the units moved before each run except the first."""
@@ -73,23 +84,31 @@ def exact_times(machines: Sequence[SpeedFunction]) -> Measure:
     ]
 
 
-def drive(balancer: Balancer, measure: Measure, max_runs: int) -> LoopTrace:
+def drive(
+    balancer: Balancer,
+    machines: Sequence[SpeedFunction],
+    max_runs: int,
+    measure: Measure | None = None,
+) -> LoopTrace:
     """Ask, run and report until a new balancer stops or after `max_runs`, at least 1.
 
-    It is asked once more at the end, for its final shares.
+    It is asked once more at the end, for its final shares. `measure` None: `machines` report the
+    seconds of their curves.
     """
+    measure = measure or exact_times(machines)
     runs: list[LoopRun] = []
     while len(runs) < max_runs and not balancer.reason:
         shares = balancer.ask().shares
         times = measure(shares)
-        runs.append(LoopRun(shares, tuple(busy_seconds(time) for time in times)))
+        runs.append(LoopRun(shares, tuple(map(_busy_seconds, times))))
         balancer.tell(times)
     chosen = balancer.ask().shares
     final = next((run for run in reversed(runs) if run.shares == chosen), runs[-1])
-    return LoopTrace(tuple(runs), final, balancer.balanced, balancer.reason)
+    optimum = best_split(machines, sum(chosen))
+    return LoopTrace(tuple(runs), final, balancer.balanced, balancer.reason, optimum)
 
 
-def busy_seconds(time: DeviceTime) -> float:
+def _busy_seconds(time: DeviceTime) -> float:
     """Return the seconds of all phases except waiting; 0 for a lost device."""
     if time is None:
         return 0.0

@@ -11,7 +11,7 @@ from served import Daemon, serving
 from hetsched.partition import Balancer
 from hetsched.simulate.curves import Paging
 from hetsched.simulate.papers import clarke, nec
-from hetsched.simulate.runs import Shares, drive, exact_times
+from hetsched.simulate.runs import Shares, drive
 
 DIFFUSION = "diffusing_workload:Diffusion"
 SIZES = (8000, 11000, 12000)
@@ -83,15 +83,15 @@ def test_functional_models_balance_as_soon_as_in_the_simulation(daemon: Daemon, 
 
     limit = clarke.MAX_NEAR_RATIO * simulated.optimum.makespan
     near = [max(m.time(x) for m, x in zip(machines, s, strict=True)) <= limit for s in found]
-    assert near.index(True) + 1 == simulated.near
-    assert farthest(found, [run.shares for run in simulated.trace.runs]) <= MAX_DIFFERENCE
+    assert near.index(True) + 1 == simulated.first_within(clarke.MAX_NEAR_RATIO)
+    assert farthest(found, [run.shares for run in simulated.runs]) <= MAX_DIFFERENCE
     assert near[-1]
 
 
 def test_constant_speeds_never_balance_as_in_the_simulation(daemon: Daemon) -> None:
     machines = clarke.ClarkeSetting(11000).machines()
     balancer = Balancer(11000, 4, "constant", clarke.TOLERANCE, stop_when_seen=False)
-    simulated = drive(balancer, exact_times(machines), ITERATIONS)
+    simulated = drive(balancer, machines, ITERATIONS)
 
     found = splits(daemon, 11000, "constant", [f"p{n}at11000" for n in (1, 2, 3, 4)], 2)
 
@@ -105,6 +105,6 @@ def test_nodes_of_the_patent_trade_as_in_the_simulation(daemon: Daemon) -> None:
     found = splits(daemon, 120_000, "imbalance-factor", ["node1", "node2", "node3"], 1)
 
     in_order = [tuple(sorted(shares)) for shares in found]  # of the two equal nodes either trades
-    expected = [tuple(sorted(run.shares)) for run in simulated.trace.runs]
+    expected = [tuple(sorted(run.shares)) for run in simulated.runs]
     assert farthest(in_order, expected) <= MAX_DIFFERENCE
-    assert set(found[len(simulated.trace.runs) :]) == {found[-1]}
+    assert set(found[len(simulated.runs) :]) == {found[-1]}

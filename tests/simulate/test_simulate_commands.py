@@ -47,15 +47,6 @@ def test_a_shipped_profile_is_planned_with_its_bound(capsys: Capture) -> None:
     )
 
 
-@pytest.mark.stress
-@pytest.mark.parametrize("linear", ["time", "speed"])
-def test_the_sweep_of_72_settings_is_as_documented(
-    linear: str, capsys: Capture, golden: Callable[[str, str], None]
-) -> None:
-    assert main(["clarke", "--sweep", "--linear", linear]) == 0
-    golden(f"simulate_clarke_sweep_{linear}", capsys.readouterr().out)
-
-
 def test_json_is_one_object_with_a_name_for_each_cell(capsys: Capture) -> None:
     assert main(["machine", "--profile", "h100", "--runs", "4", "--seed", "3", "--json"]) == 0
 
@@ -94,12 +85,10 @@ def test_it_runs_as_a_module() -> None:
         ("clarke --reserve some", "--reserve: 'some' is not a size"),
         ("clarke --factor 0", "factor: 0.0 must be 1 to"),
         ("clarke --width nan", "width: nan of the capacity"),
-        ("clarke --sweep --rows 8000 --width 0", "--rows, --width can't be used with --sweep"),
         ("clarke --linear size", "--linear: "),
         ("clarke --tolerance -1", "tolerance: -1.0"),
         ("dfpa --platforms 0", "platforms: 0 must be at least 1"),
         ("dfpa --seed -1", "--seed -1: must be 0 to"),
-        ("ilic --noise 1", "noise: 1.0 must be 0 to 0.3"),
         ("machine", "--profile"),
         ("machine --profile h100 --noise 0.1", "--noise needs --runs"),
         ("machine --profile h100 --total measured", "--total needs --runs"),

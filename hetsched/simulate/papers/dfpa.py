@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from hetsched.errors import UsageError
 from hetsched.partition import Balancer
 from hetsched.simulate.curves import Paging, Saturating
 from hetsched.simulate.results import Cell, ExperimentResult, Table
-from hetsched.simulate.runs import LoopRun, LoopTrace, best_split, drive, exact_times
+from hetsched.simulate.runs import LoopTrace, best_split, drive
 
 HCL_MFLOPS = (
     7696, 5196, 7852, 14418, 8000, 8173, 7288, 7396,
@@ -50,32 +49,11 @@ def hcl(rows: int) -> list[Paging]:
     ]
 
 
-@dataclass(frozen=True)
-class DfpaOutcome:
-    """One platform, partitioned. `optimum`: exact, computed from the true curves."""
-
-    load: int
-    trace: LoopTrace
-    optimum: LoopRun
-
-    @property
-    def iterations(self) -> int:
-        """Runs after the first, as the paper counts."""
-        return len(self.trace.runs) - 1
-
-    @property
-    def ratio(self) -> float:
-        """Time of the final shares over the optimum's."""
-        return self.trace.final.makespan / self.optimum.makespan
-
-
 def partition(
     machines: Sequence[Saturating | Paging], load: int, tolerance: float = TOLERANCE
-) -> DfpaOutcome:
+) -> LoopTrace:
     """Run DFPA on `machines`."""
-    balancer = Balancer(load, len(machines), "dfpa", tolerance)
-    trace = drive(balancer, exact_times(machines), max_runs=40)
-    return DfpaOutcome(load, trace, best_split(machines, load))
+    return drive(Balancer(load, len(machines), "dfpa", tolerance), machines, max_runs=40)
 
 
 def smooth_platform(rng: np.random.Generator) -> tuple[int, list[Saturating]]:
@@ -116,7 +94,7 @@ def paging_platform(
 
 def random_outcomes(
     paging: bool, count: int, seed: int, tolerance: float = TOLERANCE
-) -> list[DfpaOutcome]:
+) -> list[LoopTrace]:
     """Partition `count` random platforms. Raises UsageError if `count` is below 1."""
     if count < 1:
         raise UsageError(f"platforms: {count} must be at least 1")
@@ -136,7 +114,7 @@ def run_experiment(
     platforms: int = 200, *, seed: int = 1, tolerance: float = TOLERANCE
 ) -> ExperimentResult:
     """Compare the 16 machines with the table 1; partition two kinds of random platforms."""
-    outcomes = [partition(hcl(rows), rows, tolerance) for rows in PUBLISHED]
+    outcomes = {rows: partition(hcl(rows), rows, tolerance) for rows in PUBLISHED}
     kinds = {
         "smooth": random_outcomes(False, platforms, seed, tolerance),
         "paging, 3 times as slow": random_outcomes(True, platforms, seed, tolerance),
@@ -146,9 +124,9 @@ def run_experiment(
             f"16 machines, tolerance {tolerance:g}",
             "rows; iterations; paper; points; paper, at most; time / optimum; end",
             [
-                (outcome.load, outcome.iterations, PUBLISHED[outcome.load], outcome.trace.points,
-                 MAX_PUBLISHED_POINTS, outcome.ratio, outcome.trace.reason)
-                for outcome in outcomes
+                (rows, len(trace.runs) - 1, PUBLISHED[rows], trace.points, MAX_PUBLISHED_POINTS,
+                 trace.ratio, trace.reason)  # the paper doesn't count the first run
+                for rows, trace in outcomes.items()
             ],
         ),
         Table.of(
@@ -160,7 +138,7 @@ def run_experiment(
     return ExperimentResult("dfpa", "Lastovetsky & Reddy 2010, HeteroPar 2009", tables)
 
 
-def _summary(name: str, outcomes: Sequence[DfpaOutcome]) -> tuple[Cell, ...]:
-    points = [outcome.trace.points for outcome in outcomes]
+def _summary(name: str, outcomes: Sequence[LoopTrace]) -> tuple[Cell, ...]:
+    points = [outcome.points for outcome in outcomes]
     counts = [sum(count <= limit for count in points) for limit in (3, 5, 6)]
     return name, len(outcomes), *counts, max(points), max(outcome.ratio for outcome in outcomes)

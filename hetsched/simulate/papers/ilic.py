@@ -10,15 +10,13 @@ to 4.6 times as slow as the paper's chunks. 112 planes fit in the GPU's memory.
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hetsched.device import ChunkTimes, DeviceInfo
-from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear, SpeedFunction
 from hetsched.models.confidence import robust_median
@@ -28,7 +26,7 @@ from hetsched.partition import Balancer
 from hetsched.partition.distribution import Shares
 from hetsched.plans import DevicePlan, Overlap, timeline
 from hetsched.plans.paper import factoring, multi_installment
-from hetsched.simulate.curves import Noisy, Paging
+from hetsched.simulate.curves import Paging
 from hetsched.simulate.learning import ideal_plan
 from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine, makespan
 from hetsched.simulate.results import Cell, ExperimentResult, Table
@@ -43,8 +41,6 @@ TOLERANCE = 0.08
 MAX_RUNS = 30
 REMEMBERED = 30
 """Times of each size whose median counts; ours, too."""
-NoiseAdder = Callable[[Any], Any]
-"""A curve -> the same curve with noise."""
 
 
 @dataclass(frozen=True)
@@ -115,26 +111,18 @@ class IlicOutcome:
 
 
 def run_paper_steps(
-    setting: IlicSetting = STANDARD,
-    *,
-    tolerance: float = TOLERANCE,
-    noise: float = 0.0,
-    seed: int = 0,
+    setting: IlicSetting = STANDARD, *, tolerance: float = TOLERANCE
 ) -> IlicOutcome:
     """Run the paper's algorithm: split by measured psi_t, cut the GPU's share by steps."""
-    if not 0 <= noise <= 0.3:
-        raise UsageError(f"noise: {noise} must be 0 to 0.3")
-    add_noise = _noise_adder(noise, np.random.default_rng(seed))
-    gpu, noisy_cores = _LearningGpu(setting, add_noise), [add_noise(core) for core in cores()]
-    models = [gpu, *(PiecewiseLinear() for _ in noisy_cores)]
+    gpu, time_of = _LearningGpu(setting), exact_times(cores())
+    models = [gpu, *(PiecewiseLinear() for _ in cores())]
     balancer = Balancer(LOAD, len(models), "geometric", tolerance, models=models)
-
-    def run(shares: Shares) -> Sequence[float]:
-        gpu_time = gpu.run(shares[0])
-        core_times = cast("list[float]", exact_times(noisy_cores)(shares[1:]))
-        return [gpu_time, *core_times]
-
-    trace = drive(balancer, run, MAX_RUNS)
+    trace = drive(
+        balancer,
+        [setting.gpu().total, *cores()],
+        MAX_RUNS,
+        lambda shares: [gpu.run(shares[0]), *time_of(shares[1:])],
+    )
     return IlicOutcome(setting, trace, tuple(gpu.steps))
 
 
@@ -149,7 +137,7 @@ def run_single_chunks(
     is_constant = method == "constant"
     balancer = Balancer(LOAD, len(machines), method, tolerance, stop_when_seen=not is_constant)
     # Constant speeds never converge: as many runs as in the paper.
-    trace = drive(balancer, exact_times(machines), 8 if is_constant else MAX_RUNS)
+    trace = drive(balancer, machines, 8 if is_constant else MAX_RUNS)
     return IlicOutcome(setting, trace)
 
 
@@ -169,15 +157,8 @@ def machine(setting: IlicSetting = STANDARD) -> SimulatedMachine:
 class _LearningGpu:
     """The GPU as the Balancer's model: psi_t measured so far, learnt from its own chunks."""
 
-    def __init__(self, setting: IlicSetting, add_noise: NoiseAdder) -> None:
-        self._overlap = setting.overlap
-        self._exact = exact = setting.gpu()
-        self._real = replace(
-            exact,
-            compute=add_noise(exact.compute),
-            h2d=add_noise(exact.h2d),
-            d2h=add_noise(exact.d2h),
-        )
+    def __init__(self, setting: IlicSetting) -> None:
+        self._overlap, self._exact = setting.overlap, setting.gpu()
         self._curves = {name: PiecewiseLinear() for name in ("total", "compute", "h2d", "d2h")}
         # By curve and size; a PiecewiseLinear that learns forgets sooner.
         self._times: dict[str, dict[float, list[float]]] = {name: {} for name in self._curves}
@@ -200,7 +181,7 @@ class _LearningGpu:
         if self.steps:
             learnt = DeviceModel(*self._curves.values())
             plan = multi_installment(share, learnt, MEMORY, overlap=self._overlap)
-        played = timeline(plan, self._real, self._overlap)
+        played = timeline(plan, self._exact, self._overlap)
         chunks = [
             (
                 chunk.units,
@@ -232,8 +213,6 @@ class _LearningGpu:
 
 @dataclass(frozen=True)
 class _SequentialPhases:
-    """Sequential phases."""
-
     phases: tuple[SpeedFunction, ...]
 
     def time(self, x: Any, /) -> Any:
@@ -241,13 +220,6 @@ class _SequentialPhases:
 
     def speed(self, x: Any, /) -> Any:
         return x / self.time(x)
-
-
-def _noise_adder(noise: float, rng: np.random.Generator) -> NoiseAdder:
-    def draw(count: int) -> Any:
-        return noise * rng.standard_normal(count)
-
-    return lambda curve: Noisy(curve, draw) if noise else curve
 
 
 # ---- beside the paper's figures
@@ -311,24 +283,20 @@ def compare(setting: IlicSetting, tolerance: float = TOLERANCE) -> MethodCompari
     return MethodComparison(setting, outcomes, makespan(subject.play(plan)), share)
 
 
-def run_experiment(
-    *, tolerance: float = TOLERANCE, noise: float = 0.02, seed: int = 1
-) -> ExperimentResult:
+def run_experiment(*, tolerance: float = TOLERANCE) -> ExperimentResult:
     """Compare all methods on four machines: one or two engines, with and without the cliff."""
     machines = [
         compare(IlicSetting(overlap, cliff), tolerance)
         for overlap in (Overlap.SINGLE, Overlap.FULL)
         for cliff in (True, False)
     ]
-    single_engine, dual_engine = machines[0], machines[2]
-    steps, dual_steps = (each.outcomes[PAPER_STEPS] for each in (single_engine, dual_engine))
+    steps, dual_steps = (machines[i].outcomes[PAPER_STEPS] for i in (0, 2))
     tables = (
         _runs(steps),
         _chunks(steps),
         _gains(steps, "one copy engine", True),
         _gains(dual_steps, "two copy engines", False),
         _methods(machines),
-        _noisy_loops((single_engine, dual_engine), tolerance, noise, seed),
     )
     return ExperimentResult("ilic", SOURCE, tables)
 
@@ -336,13 +304,11 @@ def run_experiment(
 def _runs(outcome: IlicOutcome) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for at, (run, step) in enumerate(zip(outcome.trace.runs, outcome.steps, strict=True)):
-        published: tuple[Cell, ...] = (None, None, None)
-        if at < len(PAPER_RUNS):
-            paper = PAPER_RUNS[at]
-            published = " ".join(map(str, paper.shares)), paper.points, paper.repeats
-        shares = " ".join(map(str, run.shares))
-        rows.append((at + 1, shares, published[0], len(step.total), published[1], step.repeats,
-                     published[2], 1e3 * run.makespan, run.spread))  # fmt: skip
+        paper = PAPER_RUNS[at] if at < len(PAPER_RUNS) else None
+        shares, theirs = (r and " ".join(map(str, r.shares)) for r in (run, paper))
+        points, repeats = (paper.points, paper.repeats) if paper else (None, None)
+        rows.append((at + 1, shares, theirs, len(step.total), points, step.repeats, repeats,
+                     1e3 * run.makespan, run.spread))  # fmt: skip
     return Table.of(
         f"GPU and three cores, {LOAD} planes: {outcome.trace.reason}",
         "run; shares; paper's shares; points; paper's points; repeats; paper's repeats; ms;"
@@ -410,25 +376,3 @@ def _methods(machines: Iterable[MethodComparison]) -> Table:
         " paper's runs; paper's time; paper's all runs"
     )
     return Table.of("Methods; best plans: all curves known", header, rows, 3)
-
-
-def _noisy_loops(
-    machines: Iterable[MethodComparison], tolerance: float, noise: float, seed: int
-) -> Table:
-    rows: list[tuple[Cell, ...]] = []
-    for machine in machines:
-        traces = [
-            run_paper_steps(machine.setting, tolerance=tolerance, noise=noise, seed=seed + i).trace
-            for i in range(20)
-        ]
-        runs = [len(trace.runs) for trace in traces]
-        ratios = [trace.final.makespan / machine.ideal_seconds for trace in traces]
-        rows.append((
-            machine.setting.overlap.value, sum(trace.balanced for trace in traces), min(runs),
-            statistics.median(runs), max(runs), statistics.median(ratios), max(ratios),
-        ))  # fmt: skip
-    return Table.of(
-        f"20 loops of the paper's steps, noise {noise:g} (seeds from {seed})",
-        "engines; balanced; fewest runs; median; most; time / best plans'; worst",
-        rows,
-    )

@@ -21,7 +21,7 @@ from hetsched.partition.distribution import Shares
 from hetsched.partition.imbalance_factor import imbalance_factor
 from hetsched.partition.iterations import IMBALANCE_TOLERANCE
 from hetsched.simulate.results import Cell, ExperimentResult, Table
-from hetsched.simulate.runs import LoopRun, LoopTrace, Measure, best_split, drive
+from hetsched.simulate.runs import LoopTrace, Measure, drive
 
 MAX_RUNS = 400
 NODES = (4, 16, 64)
@@ -83,37 +83,6 @@ GLOBAL = NecRule("global", split=geometric)
 """Partition for equal times by models of the same history, instead of trades."""
 
 
-@dataclass(frozen=True)
-class NecOutcome:
-    """The result of a rule in a case."""
-
-    case: NecCase
-    rule: NecRule
-    trace: LoopTrace
-    optimum: LoopRun
-
-    @property
-    def factors(self) -> list[float]:
-        """Imbalance factor of each run."""
-        return [imbalance_factor(run.seconds) for run in self.trace.runs]
-
-    @property
-    def ratio(self) -> float:
-        """Time of an iteration with the final shares over the optimum's."""
-        return self.trace.final.makespan / self.optimum.makespan
-
-    @property
-    def repartitions(self) -> int:
-        return sum(units > 0 for units in self.trace.moved_units())
-
-    @property
-    def excess(self) -> float:
-        """Units moved over the minimum that leads from the first shares to the final ones."""
-        first, last = self.trace.runs[0].shares, self.trace.final.shares
-        minimum = sum(max(b - a, 0) for a, b in zip(first, last, strict=True))
-        return sum(self.trace.moved_units()) / minimum if minimum else 1.0
-
-
 def phase_times(nodes: Sequence[ClusterNode]) -> Measure:
     """Return a measurement of nodes that report each phase, including waits at the barrier."""
 
@@ -131,14 +100,13 @@ def phase_times(nodes: Sequence[ClusterNode]) -> Measure:
     return measure
 
 
-def balance(case: NecCase, rule: NecRule) -> NecOutcome:
+def balance(case: NecCase, rule: NecRule) -> LoopTrace:
     """Balance `case` with `rule`, from equal shares."""
     balancer = Balancer(
         case.load, len(case.nodes), "imbalance-factor", case.tolerance,
         split=rule.split, pairs=rule.pairs, groups=rule.groups,
     )  # fmt: skip
-    trace = drive(balancer, phase_times(case.nodes), MAX_RUNS)
-    return NecOutcome(case, rule, trace, best_split(case.nodes, case.load))
+    return drive(balancer, case.nodes, MAX_RUNS, phase_times(case.nodes))
 
 
 def random_cluster(count: int, seed: int) -> NecCase:
@@ -170,41 +138,36 @@ def rules_for(nodes: int) -> tuple[NecRule, ...]:
 def run_experiment(nodes: Sequence[int] = NODES, *, seed: int = 1) -> ExperimentResult:
     """Balance the named cases with one pair and globally; random clusters in all ways."""
     clusters = [random_cluster(count, seed) for count in nodes]
-    named = [balance(case, rule) for case in CASES for rule in (ONE_PAIR, GLOBAL)]
-    random = [balance(case, rule) for case in clusters for rule in rules_for(len(case.nodes))]
+    named = [(case, rule) for case in CASES for rule in (ONE_PAIR, GLOBAL)]
+    random = [(case, rule) for case in clusters for rule in rules_for(len(case.nodes))]
     header = (
         "nodes; rule; factor before; factor after; repartitions; time / optimum; moved / least;"
         " end"
     )
-    shares = [" ".join(map(str, outcome.trace.final.shares)) for outcome in named]
     tables = (
         Table.of(
             "Applications named in the patent, which prints no measurements",
             f"{header}; shares",
-            [(*_row(outcome), text) for outcome, text in zip(named, shares, strict=True)],
+            [_row(*pair) for pair in named],
             names=2,
         ),
         Table.of(
             f"Random clusters (seed {seed}), imbalance-factor threshold {IMBALANCE_TOLERANCE:g}",
             header,
-            map(_row, random),
+            [_row(*pair)[:-1] for pair in random],
             names=2,
         ),
     )
     return ExperimentResult("nec", "NEC Laboratories 2015, US 9,038,088", tables)
 
 
-def _row(outcome: NecOutcome) -> tuple[Cell, ...]:
-    factors = outcome.factors
-    after = imbalance_factor(outcome.trace.final.seconds)
-    end = outcome.trace.reason or f"{MAX_RUNS} runs"
+def _row(case: NecCase, rule: NecRule) -> tuple[Cell, ...]:
+    trace = balance(case, rule)
+    before, after = (imbalance_factor(run.seconds) for run in (trace.runs[0], trace.final))
+    moved, last = trace.moved_units(), trace.final.shares
+    least = sum(max(b - a, 0) for a, b in zip(trace.runs[0].shares, last, strict=True))
     return (
-        outcome.case.name,
-        outcome.rule.name,
-        factors[0],
-        after,
-        outcome.repartitions,
-        outcome.ratio,
-        outcome.excess,
-        end,
-    )
+        case.name, rule.name, before, after, sum(units > 0 for units in moved), trace.ratio,
+        sum(moved) / least if least else 1.0, trace.reason or f"{MAX_RUNS} runs",
+        " ".join(map(str, last)),
+    )  # fmt: skip
