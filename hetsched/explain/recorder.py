@@ -45,12 +45,7 @@ class _Constant:
 class IterationRecorder:
     """The history of one job, fed with its complete iterations in order.
 
-    Parameters
-    ----------
-    devices : sequence of str
-        Names by slot.
-    first : int
-        The first iteration that is computed.
+    `devices`: names by slot. `first`: the first iteration that is computed.
     """
 
     def __init__(self, devices: Sequence[str], first: int = 1) -> None:
@@ -80,7 +75,6 @@ class IterationRecorder:
 
     @property
     def residual(self) -> float | None:
-        """After the last recorded iteration."""
         return self._residual
 
     @property
@@ -103,13 +97,7 @@ class IterationRecorder:
         """Record a complete iteration, or the last one of `count` with the same rows.
 
         If it is the first one again, those before were rounds of a warm-up, which are forgotten.
-
-        Parameters
-        ----------
-        rows : sequence of int
-            By slot; 0 for devices that aren't in the epoch.
-        phases : sequence of IterationSeconds or None
-            By slot; means.
+        `rows`, `phases` (means): by slot; 0 and None for devices that aren't in the epoch.
         """
         if iteration <= self._last:
             self._spans.clear()
@@ -122,8 +110,11 @@ class IterationRecorder:
             self._spans[-1] = _merged(self._spans[-1], span)
         else:
             self._spans.append(span)
-        if len(self._spans) > self._max_spans:
-            self._thin()
+        if len(self._spans) > self._max_spans:  # halve their number
+            pairs = range(0, len(self._spans) - 1, 2)
+            halved = [_merged(self._spans[i], self._spans[i + 1]) for i in pairs]
+            self._spans = halved + self._spans[2 * len(halved) :]
+            self._span_length *= 2
 
     def repeat(self, iterations: int = 1) -> None:
         """Record that this many iterations are computed again."""
@@ -143,13 +134,11 @@ class IterationRecorder:
         self._spans = kept
 
     def checkpoint(self, record: WrittenCheckpoint) -> None:
-        """Record a checkpoint that was written."""
         self._checkpoints.append(record)
         self._written += 1
         self._paused += record.pause
 
     def end(self, converged: bool | None) -> None:
-        """Record how the iterations ended."""
         self._converged = converged
 
     def history(self) -> IterationHistory:
@@ -178,8 +167,19 @@ class IterationRecorder:
             constant = self._constant = _Constant(span.rows)
         elif constant.rows != span.rows:
             if (ended := self._pending_move) is not None:
-                self._keep(ended)
-            move = self._new_move(constant, span)
+                self._moves.append(ended)
+            if len(self._moves) > MAX_MOVES:
+                del self._moves[MAX_MOVES // 2]
+                self._omitted_moves += 1
+            announced = [move for move in self._announced if move.rows == span.rows]
+            move = msgspec.structs.replace(
+                announced[-1] if announced else RowMove(rows=span.rows),
+                after=span.first - 1,
+                before=constant.rows,
+                moved=moved_rows(constant.rows, span.rows),
+                busy=self._busy,
+                seconds_before=constant.mean,
+            )
             constant = self._constant = _Constant(span.rows, move=move)
         if not constant.count:
             constant.first_seconds = span.seconds
@@ -200,31 +200,6 @@ class IterationRecorder:
             first_seconds=constant.first_seconds,
             iterations=constant.count,
         )
-
-    def _new_move(self, before: _Constant, span: IterationSpan) -> RowMove:
-        announced = [move for move in self._announced if move.rows == span.rows]
-        return msgspec.structs.replace(
-            announced[-1] if announced else RowMove(rows=span.rows),
-            after=span.first - 1,
-            before=before.rows,
-            moved=moved_rows(before.rows, span.rows),
-            busy=self._busy,
-            seconds_before=before.mean,
-        )
-
-    def _keep(self, move: RowMove) -> None:
-        self._moves.append(move)
-        if len(self._moves) > MAX_MOVES:
-            del self._moves[MAX_MOVES // 2]
-            self._omitted_moves += 1
-
-    def _thin(self) -> None:
-        """Halve the number of spans."""
-        pairs = range(0, len(self._spans) - 1, 2)
-        halved = [_merged(self._spans[i], self._spans[i + 1]) for i in pairs]
-        odd = self._spans[-1:] if len(self._spans) % 2 else []
-        self._spans = halved + odd
-        self._span_length *= 2
 
 
 def moved_rows(before: Sequence[int], rows: Sequence[int]) -> int:

@@ -14,8 +14,6 @@ from hetsched.text import notebook_bundle
 
 SCHEMA = "hetsched.explanation/1"
 
-Span = tuple[float, float]
-
 
 class PhaseSeconds(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds of each kind of phase, summed over a device's chunks."""
@@ -34,17 +32,13 @@ PHASES = (("copy_in", "copy in"), ("compute", "compute"), ("copy_out", "copy out
 
 
 class TimeBreakdown(msgspec.Struct, frozen=True, kw_only=True):
-    """One device's use of the job's time; the parts sum to the job's time.
-
-    `computing`; `copying` without computing, that is waiting for the link; `between` chunks, doing
-    neither; `before` its first chunk; `idle` after its last one.
-    """
+    """One device's use of the job's time; the parts sum to the job's time."""
 
     computing: float
-    copying: float
-    between: float
-    before: float
-    idle: float
+    copying: float  # without computing, that is waiting for the link
+    between: float  # chunks, doing neither
+    before: float  # its first chunk
+    idle: float  # after its last one
 
 
 class Alternative(msgspec.Struct, frozen=True):
@@ -282,18 +276,18 @@ def thinned(explanation: Explanation, max_chunks: int) -> Explanation:
     Successive chunks are merged, from the first start to the last end, and a note is added. Lists
     of planned chunks are cut to `max_chunks`. A short explanation is returned unchanged.
     """
-    counts = [_chunk_count(device) for device in explanation.devices]
+    counts = [
+        max(
+            len(each.chunks), *(len(line.chunks) for line in (each.plan, each.timeline) if line), 0
+        )
+        for each in explanation.devices
+    ]
     if max(counts, default=0) <= max_chunks and sum(counts) <= max_chunks:
         return explanation
     group_size = -(-sum(counts) // max_chunks)
     devices = tuple(_thinned(device, group_size, max_chunks) for device in explanation.devices)
     note = f"timelines: chunks are merged, {group_size} at a time"
     return msgspec.structs.replace(explanation, devices=devices, notes=(*explanation.notes, note))
-
-
-def _chunk_count(device: DeviceExplanation) -> int:
-    lines = (device.plan, device.timeline)
-    return max(len(device.chunks), *(len(line.chunks) if line else 0 for line in lines))
 
 
 def _thinned(device: DeviceExplanation, group_size: int, max_chunks: int) -> DeviceExplanation:
@@ -313,24 +307,18 @@ def _merged(line: Timeline | None, group_size: int) -> Timeline | None:
         return None
     starts = range(0, len(line.chunks), group_size)
     groups = [line.chunks[start : start + group_size] for start in starts]
-    return Timeline(line.makespan, tuple(_merged_chunk(group) for group in groups))
+    chunks = [
+        ChunkTimeline(
+            sum(chunk.units for chunk in group),
+            *(_enclosing(group, field) for field, _ in PHASES),
+            taken=all(chunk.taken for chunk in group),
+        )
+        for group in groups
+    ]
+    return Timeline(line.makespan, tuple(chunks))
 
 
-def _merged_chunk(group: tuple[ChunkTimeline, ...]) -> ChunkTimeline:
-    compute = _enclosing([chunk.compute for chunk in group])
-    assert compute is not None, "every chunk has a compute phase"
-    return ChunkTimeline(
-        sum(chunk.units for chunk in group),
-        _enclosing([chunk.copy_in for chunk in group]),
-        compute,
-        _enclosing([chunk.copy_out for chunk in group]),
-        taken=all(chunk.taken for chunk in group),
-    )
-
-
-def _enclosing(spans: list[Span | None]) -> Span | None:
-    """Return the span from the first start to the last end; None without spans."""
-    present = [span for span in spans if span is not None]
-    if not present:
-        return None
-    return min(start for start, _ in present), max(end for _, end in present)
+def _enclosing(group: tuple[ChunkTimeline, ...], field: str) -> Any:
+    """Return the span from the first start to the last end of a phase; None without any."""
+    spans = [span for chunk in group if (span := getattr(chunk, field)) is not None]
+    return (min(start for start, _ in spans), max(end for _, end in spans)) if spans else None

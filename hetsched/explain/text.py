@@ -32,7 +32,6 @@ if TYPE_CHECKING:
         Alternative,
         DeviceExplanation,
         Explanation,
-        IterationHistory,
     )
 
     Rows = list[tuple[str, list[DeviceExplanation]]]
@@ -54,10 +53,19 @@ BREAKDOWN = (
 
 def explanation_text(explanation: Explanation, width: int | None = None) -> str:
     """Return all sections, in lines of about 100 characters, or at most `width` if possible."""
-    if explanation.iterations is None:
+    history = explanation.iterations
+    if history is None:
         sections = _single_pass(explanation, width)
     else:
-        sections = _iterative(explanation, explanation.iterations, width)
+        sections = [
+            [*_subject_lines(explanation), *head_lines(explanation, history)],
+            first_rows_table(explanation, width),
+            phase_table(explanation, history, width),
+            progress_table(history, width),
+            _reason_lines(explanation),
+            _titled("when and why rows moved:", move_lines(history)),
+            checkpoint_lines(history),
+        ]
     lines = [clean(line) for section in sections if section for line in ("", *section)]
     if width is not None:
         lines = [part for line in lines for part in folded(line, width)]
@@ -65,36 +73,21 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
 
 
 def _single_pass(explanation: Explanation, width: int | None) -> list[list[str]]:
+    weighed = [
+        f"{option.what}: gains {format_seconds(option.gain)}, a trial costs"
+        f" {format_seconds(option.cost)}: {'tried' if option.is_tried else 'not tried'}"
+        for option in explanation.weighed
+    ]
     return [
-        [
-            *_subject_lines(explanation),
-            _time_line(explanation),
-            *_bound_lines(explanation),
-        ],
+        [*_subject_lines(explanation), _time_line(explanation), *_bound_lines(explanation)],
         _share_table(explanation),
         _seconds_table(explanation, width),
         _breakdown_table(explanation, width),
         _reason_lines(explanation),
-        _titled(
-            "what might be faster (expected in the runs to come):", _weighed_lines(explanation)
-        ),
+        _titled("what might be faster (expected in the runs to come):", weighed),
         _alternative_lines(explanation),
         _titled("warnings:", run_warnings(explanation)),
         _titled("what would help:", _what_if_lines(explanation)),
-    ]
-
-
-def _iterative(
-    explanation: Explanation, history: IterationHistory, width: int | None
-) -> list[list[str]]:
-    return [
-        [*_subject_lines(explanation), *head_lines(explanation, history)],
-        first_rows_table(explanation, width),
-        phase_table(explanation, history, width),
-        progress_table(history, width),
-        _reason_lines(explanation),
-        _titled("when and why rows moved:", move_lines(history)),
-        checkpoint_lines(history),
     ]
 
 
@@ -209,14 +202,7 @@ def _chunks(device: DeviceExplanation) -> str:
 
 
 def chunk_sizes(chunks: Sequence[tuple[int, int]], number: int) -> str:
-    """Format ((9, 4), (1, 2)) as "9x4 + 2", without the middle of a long list.
-
-    Parameters
-    ----------
-    chunks : sequence of (count, units)
-    number : int
-        Number of all chunks.
-    """
+    """Format ((9, 4), (1, 2)) as "9x4 + 2"; of a long list the ends, and the `number` of all."""
     parts = [f"{count}x{units}" if count > 1 else str(units) for count, units in chunks]
     if len(parts) <= MAX_CHUNK_SIZES:
         return " + ".join(parts) or "-"
@@ -253,8 +239,8 @@ def _seconds_table(explanation: Explanation, width: int | None) -> list[str]:
 def _pairs(rows: Rows, field: str) -> list[str]:
     """Format each row's maximum, measured and predicted, as "0.603 / 0.619"."""
     longest = [
-        max((value for d in members if (value := _both(d, field)[source])), default=None)
-        for source in (0, 1)
+        max(filter(None, (_seconds(d, source, field) for d in members)), default=None)
+        for source in ("", "predicted")
         for _, members in rows
     ]
     formatted = seconds_column(longest)
@@ -264,10 +250,10 @@ def _pairs(rows: Rows, field: str) -> list[str]:
     return ["-" if a == b == "-" else f"{a} / {b}" for a, b in zip(first, second, strict=True)]
 
 
-def _both(device: DeviceExplanation, field: str) -> tuple[float | None, float | None]:
+def _seconds(device: DeviceExplanation, source: str, field: str) -> float | None:
     if field == "total":
-        return device.seconds, device.predicted_seconds
-    return getattr(device.measured, field, None), getattr(device.predicted, field, None)
+        return device.predicted_seconds if source else device.seconds
+    return getattr(device.predicted if source else device.measured, field, None)
 
 
 def _hidden(members: Sequence[DeviceExplanation]) -> str:
@@ -306,17 +292,14 @@ def _reason_lines(explanation: Explanation) -> list[str]:
     lines = [*_condensed(explanation.reasons), *(f"note: {note}" for note in explanation.notes)]
     devices: dict[str, list[str]] = {}
     for device in explanation.devices:
-        for reason in filter(None, (device.chunk_reason, device.call_reason, _calls(device))):
+        calls = ""
+        if device.units_per_call:
+            most = counted(device.units_per_call, "unit")
+            calls = f"calls of the library compute at most {most} each"
+        for reason in filter(None, (device.chunk_reason, device.call_reason, calls)):
             devices.setdefault(reason, []).append(device.device)
     chunks = [f"{named_rows(names)}: {reason}" for reason, names in devices.items()]
     return _titled("why this split:", lines) + _titled("why these chunks:", chunks)
-
-
-def _calls(device: DeviceExplanation) -> str:
-    """Return how many units its kernel passes to the library at once; "" if it doesn't say."""
-    if not device.units_per_call:
-        return ""
-    return f"calls of the library compute at most {counted(device.units_per_call, 'unit')} each"
 
 
 def _condensed(reasons: Iterable[str]) -> list[str]:
@@ -332,18 +315,14 @@ def _condensed(reasons: Iterable[str]) -> list[str]:
         groups.setdefault((match[1], match[4]), []).append(member)
     lines = []
     for (_, cause), members in groups.items():
+        names, units, texts = zip(*members, strict=True)
         if len(members) <= MAX_GROUP_ROWS:
-            lines += [reason for _, _, reason in members]
-        else:
-            lines.append(_group_line(members, cause))
+            lines += texts
+            continue
+        least = "" if min(units) == max(units) else f"{min(units)} to "
+        share = f"{least}{counted(max(units), 'unit')} each" if max(units) else "no share,"
+        lines.append(f"{names[0]} to {names[-1]}: {share} {cause}")
     return lines
-
-
-def _group_line(members: list[tuple[str, int, str]], cause: str) -> str:
-    lowest, highest = min(m[1] for m in members), max(m[1] for m in members)
-    least = "" if lowest == highest else f"{lowest} to "
-    share = f"{least}{counted(highest, 'unit')} each" if highest else "no share,"
-    return f"{members[0][0]} to {members[-1][0]}: {share} {cause}"
 
 
 # ---- alternatives and changes
@@ -362,14 +341,6 @@ def _alternative_lines(explanation: Explanation) -> list[str]:
             lines.append(f"{device.device}, {units} in {seconds} as planned{bound}:")
             lines += (f"  {row}" for row in _alternative_rows(device.alternatives, predicted))
     return _titled("alternatives (predicted):", lines)
-
-
-def _weighed_lines(explanation: Explanation) -> list[str]:
-    return [
-        f"{option.what}: gains {format_seconds(option.gain)}, a trial costs"
-        f" {format_seconds(option.cost)}: {'tried' if option.is_tried else 'not tried'}"
-        for option in explanation.weighed
-    ]
 
 
 def _alternative_rows(alternatives: Sequence[Alternative], planned: float) -> list[str]:
@@ -414,7 +385,12 @@ def run_warnings(explanation: Explanation) -> list[str]:
             if device.moved_units > 0
         ]
     for _, members in grouped_rows(busy, lambda device: device.device, 0):
-        lines.append(_wrong_prediction(max(members, key=lambda d: abs(_prediction_error(d)))))
+        device = max(members, key=lambda d: abs(_prediction_error(d)))
+        error = _prediction_error(device)
+        if abs(error) >= 2 * MIN_LOST_FRACTION:
+            runs = "" if device.runs is None else f" by a model of {counted(device.runs, 'run')}"
+            more = f"{100 * abs(error):.0f} % {'longer' if error > 0 else 'less'}"
+            lines.append(f"{device.device} took {more} than predicted{runs}")
     lines += [_lost_time(field, busy, total) for field in ("copying", "between", "before")]
     late = sum(device.late for device in explanation.devices)
     if late:
@@ -474,12 +450,3 @@ def _prediction_error(device: DeviceExplanation) -> float:
     if not device.predicted_seconds or not device.seconds or device.moved_units:
         return 0.0
     return device.seconds / device.share / (device.predicted_seconds / device.planned) - 1
-
-
-def _wrong_prediction(device: DeviceExplanation) -> str:
-    error = _prediction_error(device)
-    if abs(error) < 2 * MIN_LOST_FRACTION:
-        return ""
-    runs = "" if device.runs is None else f" by a model of {counted(device.runs, 'run')}"
-    more = "longer" if error > 0 else "less"
-    return f"{device.device} took {100 * abs(error):.0f} % {more} than predicted{runs}"
