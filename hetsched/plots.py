@@ -165,8 +165,8 @@ def _draw_row(
     used = {}
     for order, (label, line, colour, ink) in enumerate(drawn):
         chunks = line.chunks if line is not None else ()
-        spans = [(chunk.units, getattr(chunk, field)) for chunk in chunks]
-        boxes = [(units, start, end - start) for units, (start, end) in filter(_has_span, spans)]
+        spans = [(chunk.units, span) for chunk in chunks if (span := getattr(chunk, field))]
+        boxes = [(units, start, end - start) for units, (start, end) in spans]
         if boxes:
             used[label] = colour
         y = top + 0.06 + order * part
@@ -180,10 +180,6 @@ def _draw_row(
                     va="center_baseline", color=ink, clip_on=True,
                 )  # fmt: skip
     return used
-
-
-def _has_span(box: tuple[int, Any]) -> bool:
-    return box[1] is not None
 
 
 def _draw_marks(axes: Axes, explanation: Explanation, inches: float) -> None:
@@ -213,6 +209,7 @@ PHASE_COLOURS = dict(
 )
 MAX_PANELS = 6  # Beyond this many devices, those of one kind share a panel of their means
 MAX_MARKED_MOVES = 40
+# Few long iterations don't flatten the rest:
 SHOWN_FRACTION = 0.99  # Of the iterations: a panel ends at the longest of these ...
 MIN_CLIPPED = 1.5  # ... if another one is so many times as long. Both arbitrary
 
@@ -234,12 +231,14 @@ def _iterations(explanation: Explanation, history: IterationHistory) -> Figure:
     panels = list(picture.subplots(count, 1, sharex=True, squeeze=False)[:, 0])
     if spans:
         edges = [*(span.first - 0.5 for span in spans), spans[-1].last + 0.5]
-        top = _longest_shown(spans)
+        seconds = sorted(span.seconds for span in spans)
+        usual = seconds[round(SHOWN_FRACTION * (len(seconds) - 1) - 0.5)]
+        top = usual if seconds[-1] > MIN_CLIPPED * usual else seconds[-1]
         for axes, (label, members) in zip(panels, groups, strict=False):
             _draw_phases(axes, spans, edges, members, top)
             axes.set_ylabel(f"{label}\n({_time_unit(top)[1]})")
         if cut := sum(span.count for span in spans if span.seconds > top):
-            most = format_seconds(max(span.seconds for span in spans))
+            most = format_seconds(seconds[-1])
             panels[0].text(
                 0.995, 0.95, f"cut off: {counted(cut, 'longer iteration')}, up to {most}",
                 transform=panels[0].transAxes, ha="right", va="top",
@@ -266,13 +265,6 @@ def _iterations(explanation: Explanation, history: IterationHistory) -> Figure:
     panels[-1].set_xlabel("iteration")
     _add_legend(picture, history)
     return picture
-
-
-def _longest_shown(spans: Sequence[IterationSpan]) -> float:
-    """Return the seconds at the top of the panels: few long iterations don't flatten the rest."""
-    seconds = sorted(span.seconds for span in spans)
-    usual = seconds[round(SHOWN_FRACTION * (len(seconds) - 1) - 0.5)]
-    return usual if seconds[-1] > MIN_CLIPPED * usual else seconds[-1]
 
 
 def _draw_phases(

@@ -10,7 +10,6 @@ import msgspec
 from hetsched.cli.terminal import out_json, out_lines
 from hetsched.errors import HetschedError, from_record
 from hetsched.job import (
-    DeviceReport,
     Done,
     Ended,
     Failed,
@@ -43,10 +42,16 @@ def detail(state: JobState) -> str:
     match state:
         case Queued():
             return f"{state.ahead} ahead"
+        case Running() if state.iteration is not None and state.stage == "computing":
+            return state.text or iteration_progress(state)
         case Running():
-            return _progress(state)
-        case Done():
-            return _times(state.report)
+            share = sum(device.share for device in state.devices)
+            if not share:
+                return state.text or state.stage
+            return f"{state.stage} {sum(device.done for device in state.devices)}/{share}"
+        case Done(report=report):  # as far as its times are known
+            kernels = "" if report.seconds is None else format_seconds(report.seconds)
+            return ", ".join(_whole_time(report) + [f"kernels' time {kernels}"] * bool(kernels))
         case Failed():
             return state.error.message
 
@@ -75,23 +80,6 @@ def iteration_progress(state: Running) -> str:
     return ", ".join(parts)
 
 
-def _progress(state: Running) -> str:
-    if state.iteration is not None and state.stage == "computing":
-        return state.text or iteration_progress(state)
-    share = sum(device.share for device in state.devices)
-    if not share:
-        return state.text or state.stage
-    return f"{state.stage} {sum(device.done for device in state.devices)}/{share}"
-
-
-def _times(report: JobReport) -> str:
-    """Return "whole time 36.1 s, kernels' time 342 ms", as far as they are known."""
-    known = _whole_time(report)
-    if report.seconds is not None:
-        known.append(f"kernels' time {format_seconds(report.seconds)}")
-    return ", ".join(known)
-
-
 # ---- lists
 
 
@@ -104,13 +92,13 @@ def options(job: JobLine) -> list[str]:
         "after": ", ".join(f"{earlier.job}:{earlier.condition}" for earlier in job.after),
         "retries": str(job.retries or ""),
         "timeout": "" if job.timeout is None else format_seconds(job.timeout),
-        "deadline": "" if job.deadline is None else _date(job.deadline),
+        "deadline": "" if job.deadline is None else _date(DATE, job.deadline),
     }
     return [f"{name}: {value}" for name, value in values.items() if value]
 
 
-def _date(seconds: float) -> str:
-    return time.strftime(DATE, time.localtime(seconds))
+def _date(form: str, seconds: float) -> str:
+    return time.strftime(form, time.localtime(seconds))
 
 
 def job_lines(jobs: Sequence[JobLine], date_format: str) -> list[str]:
@@ -121,11 +109,7 @@ def job_lines(jobs: Sequence[JobLine], date_format: str) -> list[str]:
 
 
 def _cells(job: JobLine, date_format: str) -> dict[str, str]:
-    """Return heading -> cell.
-
-    The whole time is from a job's turn to its end, the kernels' time from the first chunk's start
-    to the last one's end.
-    """
+    """Return heading -> cell. The whole time is from a job's turn to its end."""
     state = job.state
     is_turn = isinstance(state, Queued) and state.reason in ("", *TURN)
     whole = kernels = None
@@ -140,7 +124,7 @@ def _cells(job: JobLine, date_format: str) -> dict[str, str]:
         "state": word(state),
         "priority": str(job.priority or ""),
         "label": job.label,
-        "submitted": time.strftime(date_format, time.localtime(job.submitted_at)),
+        "submitted": _date(date_format, job.submitted_at),
         "reason": state.reason if isinstance(state, Queued) else "",
         "progress": detail(state) if is_turn or isinstance(state, Running) else "",
         "whole time": "" if whole is None else format_seconds(whole),
@@ -164,8 +148,7 @@ def job_record(job: JobLine) -> dict[str, object]:
 def finish(state: JobState, json: bool, next_steps: Callable[[JobReport], str]) -> None:
     """Print the report of a job that has ended; raise its error if it failed.
 
-    `next_steps` makes the last line: what to do next. An iterative job that hasn't converged has
-    a report, too: what it reached. Raises HetschedError (the job's own).
+    An iterative job that hasn't converged has a report, too: what it reached.
     """
     assert isinstance(state, Ended)
     report = state.report
@@ -180,10 +163,7 @@ def finish(state: JobState, json: bool, next_steps: Callable[[JobReport], str]) 
 
 
 def next_steps(number: int, report: JobReport, results: Sequence[str] = ()) -> str:
-    """Return the last line below the report of a daemon's job: what to do next.
-
-    `results`: outputs in the daemon's memory.
-    """
+    """Return what to do next with a daemon's job. `results`: outputs in the daemon's memory."""
     target = f"{results[0]}={results[0]}.npy" if len(results) > 1 else "out.npy"
     save = "" if report.outputs else f" | hetsched result {number} -o {target}"
     return f"next: hetsched show {number} | hetsched explain {number}{save}"
@@ -203,7 +183,10 @@ def table(report: JobReport) -> list[str]:
     if report.iterations is not None:
         cells = {"rows": shares}
         for phase in PHASES:
-            means = [_mean(members, phase) for members in groups]
+            means = [
+                sum(getattr(m.phases or IterationSeconds(), phase) for m in members) / len(members)
+                for members in groups
+            ]
             if any(means):
                 cells[phase] = seconds_column(means)
         active = groups
@@ -219,11 +202,6 @@ def table(report: JobReport) -> list[str]:
     variants = [", ".join(dict.fromkeys(m.variant for m in group)) or "-" for group in active]
     body = list(zip([label for label, _ in rows], variants, *cells.values(), strict=True))
     return columns(("device", "variant (library)", *cells), body, left_columns=2)
-
-
-def _mean(members: Sequence[DeviceReport], phase: str) -> float:
-    total: float = sum(getattr(m.phases or IterationSeconds(), phase) for m in members)
-    return total / len(members)
 
 
 def _largest(values: Iterable[float | None]) -> float | None:

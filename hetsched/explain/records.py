@@ -310,7 +310,7 @@ def _merged(line: Timeline | None, group_size: int) -> Timeline | None:
     chunks = [
         ChunkTimeline(
             sum(chunk.units for chunk in group),
-            *(_enclosing(group, field) for field, _ in PHASES),
+            **{field: _enclosing(group, field) for field, _ in PHASES},
             taken=all(chunk.taken for chunk in group),
         )
         for group in groups

@@ -313,15 +313,15 @@ def _condensed(reasons: Iterable[str]) -> list[str]:
         units = match[3].split()[0]
         member = match[1] + match[2], int(units) if units.isdigit() else 0, reason
         groups.setdefault((match[1], match[4]), []).append(member)
-    lines = []
+    lines: list[str] = []
     for (_, cause), members in groups.items():
-        names, units, texts = zip(*members, strict=True)
         if len(members) <= MAX_GROUP_ROWS:
-            lines += texts
+            lines += [reason for _, _, reason in members]
             continue
-        least = "" if min(units) == max(units) else f"{min(units)} to "
-        share = f"{least}{counted(max(units), 'unit')} each" if max(units) else "no share,"
-        lines.append(f"{names[0]} to {names[-1]}: {share} {cause}")
+        low, high = min(m[1] for m in members), max(m[1] for m in members)
+        least = "" if low == high else f"{low} to "
+        share = f"{least}{counted(high, 'unit')} each" if high else "no share,"
+        lines.append(f"{members[0][0]} to {members[-1][0]}: {share} {cause}")
     return lines
 
 

@@ -14,8 +14,7 @@ from hetsched.cli import flags
 from hetsched.cli.app import COMPLETE, Group, group
 from hetsched.cli.flags import ConfigName, Force, Json, argument, option, switch
 from hetsched.cli.terminal import answer, note, out, out_lines
-from hetsched.config import Config, load, located, shipped
-from hetsched.device import DeviceInfo
+from hetsched.config import load, located, shipped
 from hetsched.device_kinds import configured_kind
 from hetsched.errors import Unavailable, UsageError
 from hetsched.text import columns, grouped_rows
@@ -29,7 +28,12 @@ Name = Annotated[str | None, argument("[NAME|FILE]", "A shipped configuration or
 
 def show(name: Name = None, json: Json = False) -> None:
     config, source = load(name)
-    tables = _as_written(config)
+    tables: dict[str, Any] = msgspec.to_builtins(config, enc_hook=str)
+    tables["device"] = [  # without the keys of other kinds of devices
+        {key: table[key] for key in configs.device_keys(kind, config.load is not None)}
+        for table in tables["device"]
+        if (kind := configured_kind(table["kind"]))
+    ]
     lines = [f"# {source}; shipped: {', '.join(shipped())}", *_toml(tables)]
     answer(json, "config/1", {"source": source, "config": tables}, lines)
 
@@ -66,17 +70,6 @@ def init(
         path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(str(path), (configs.shipped_folder() / "default.toml").read_bytes(), force)
     note(f"wrote {path}; hetsched config check {path} checks what you change")
-
-
-def _as_written(config: Config) -> dict[str, Any]:
-    """Return the tables of the file, without the keys of other kinds of devices."""
-    tables: dict[str, Any] = msgspec.to_builtins(config, enc_hook=str)
-    tables["device"] = [
-        {key: table[key] for key in configs.device_keys(kind, config.load is not None)}
-        for table in tables["device"]
-        if (kind := configured_kind(table["kind"]))
-    ]
-    return tables
 
 
 def _toml(tables: Mapping[str, Any]) -> list[str]:
@@ -148,8 +141,13 @@ def devices(
     if listed is None:
         source, listed = _configured(config)
     shown = [info for info in listed.devices if not info.members]  # teams show where they work
-    groups = grouped_rows(shown, lambda info: info.name)
-    rows = [_device_row(label, members) for label, members in groups]
+    rows = []
+    for label, members in grouped_rows(shown, lambda info: info.name):
+        first = members[0]
+        cores = sorted({core for member in members for core in member.cores})
+        memory = "-" if first.memory is None else format_bytes(first.memory)
+        nodes = sorted({m.numa_node for m in members if m.numa_node is not None})
+        rows.append((label, first.kind, first.identity, memory, _ranges(cores), _ranges(nodes)))
     lines = columns(("device", "kind", "description", "memory", "cores", "nodes"), rows, 3)
     lines += [f"{name}: not available: {reason}" for name, reason in listed.absent.items()]
     lines += [f"{name}: {reason}" for name, reason in listed.restricted.items()]
@@ -165,14 +163,6 @@ def _configured(config: str | None) -> tuple[str, DeviceList]:
     with located(source):
         machine = probe(settings)
     return source, DeviceList(tuple(p.device for p in machine.processes), machine.absent, {})
-
-
-def _device_row(label: str, members: list[DeviceInfo]) -> tuple[str, ...]:
-    first = members[0]
-    cores = sorted({core for member in members for core in member.cores})
-    memory = "-" if first.memory is None else format_bytes(first.memory)
-    nodes = sorted({member.numa_node for member in members if member.numa_node is not None})
-    return label, first.kind, first.identity, memory, _ranges(cores), _ranges(nodes)
 
 
 def _ranges(numbers: list[int]) -> str:

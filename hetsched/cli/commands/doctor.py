@@ -88,7 +88,10 @@ def versions() -> list[Finding]:
         if extra and extra[1] in FOR_DEVELOPERS:
             continue
         hint = f" (extra {extra[1]!r}); optional" if extra else f"; pip install {name}"
-        version = _version(name)
+        try:
+            version = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            version = ""
         code = 0 if version or extra else InternalError.code
         found.append(Finding(name, version or f"not installed{hint}", code))
     import zmq
@@ -98,13 +101,6 @@ def versions() -> list[Finding]:
         return [*found, Finding("libzmq", libzmq)]
     needed = f"{libzmq}; {least} or newer needed"
     return [*found, Finding("libzmq", needed, InternalError.code)]
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 # ---- the machine

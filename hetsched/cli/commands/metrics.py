@@ -132,18 +132,13 @@ class _Server(socketserver.ThreadingTCPServer):
 
     def server_bind(self) -> None:
         is_unix = self.address_family == socket.AF_UNIX
-        if is_unix and _is_stale(str(self.server_address)):
-            Path(str(self.server_address)).unlink()
+        if is_unix and Path(path := str(self.server_address)).is_socket():
+            with socket.socket(socket.AF_UNIX) as probe:
+                if probe.connect_ex(path) == errno.ECONNREFUSED:
+                    Path(path).unlink()
         mask = os.umask(0o177) if is_unix else 0
         try:
             super().server_bind()
         finally:
             if is_unix:
                 os.umask(mask)
-
-
-def _is_stale(path: str) -> bool:
-    if not Path(path).is_socket():
-        return False
-    with socket.socket(socket.AF_UNIX) as probe:
-        return probe.connect_ex(path) == errno.ECONNREFUSED

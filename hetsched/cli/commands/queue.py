@@ -28,13 +28,19 @@ from hetsched.text import parameters
 
 if TYPE_CHECKING:
     from hetsched.client.job import Job
-    from hetsched.job import ArenaRef
     from hetsched.transport.messages import JobLine
 
 CLEAR = "\x1b[H\x1b[2J"  # Moves the cursor to the top left and clears the screen
 NEWEST = 20
 NO_JOBS = "no jobs; try: hetsched submit fft --batch 256x512x512"
-SORT_KEYS = ("job", "priority", "state", "submitted", "workload", "label")
+SORT_KEYS: dict[str, Callable[[JobLine], Any]] = {
+    "job": lambda job: job.job,
+    "priority": lambda job: job.priority,
+    "state": lambda job: jobs.word(job.state),
+    "submitted": lambda job: job.submitted_at,
+    "workload": lambda job: job.workload,
+    "label": lambda job: job.label,
+}
 ENDED_STATES = ("done", "failed", "cancelled")
 
 
@@ -72,7 +78,11 @@ def status(
     with Control() as daemon:
         while True:
             lines = daemon.status(states, more, numbers or ())
-            shown = _sorted(lines if limit is None else lines[-limit:], sort)
+            shown = sorted(
+                lines if limit is None else lines[-limit:],
+                key=SORT_KEYS[sort.removeprefix("-")],
+                reverse=sort.startswith("-"),
+            )
             text = jobs.job_lines(shown, "%H:%M:%S") if shown else [NO_JOBS]
             if states and not shown:
                 text = [f"no jobs are {' or '.join(states)}"]
@@ -89,16 +99,6 @@ def status(
             sys.stdout.flush()
             time.sleep(interval)
             interrupts.reraise()
-
-
-def _sorted(lines: Sequence[JobLine], sort: str) -> list[JobLine]:
-    name = sort.removeprefix("-")
-    attribute = {"submitted": "submitted_at"}.get(name, name)
-
-    def value(job: JobLine) -> Any:
-        return jobs.word(job.state) if name == "state" else getattr(job, attribute)
-
-    return sorted(lines, key=value, reverse=sort.startswith("-"))
 
 
 def history(
@@ -169,8 +169,11 @@ def result(
         if targets:
             outputs = _save(state, arrays, targets, force)
         else:
-            outputs = {name: _described(ref) for name, ref in state.results.items()}
-            outputs = {**state.report.outputs, **outputs}
+            outputs = dict(state.report.outputs)
+            for name, ref in state.results.items():
+                shape = "x".join(map(str, ref.shape))
+                hint = "in the daemon's memory; save it with -o FILE"
+                outputs[name] = f"{shape} {ref.dtype} {hint}"
     text = [f"{name}: {location}" for name, location in outputs.items()]
     answer(json, "result/1", {"job": job, "outputs": outputs}, text)
     if error is not None:
@@ -207,11 +210,6 @@ def _save(
     return written
 
 
-def _described(ref: ArenaRef) -> str:
-    shape = "x".join(map(str, ref.shape))
-    return f"{shape} {ref.dtype} in the daemon's memory; save it with -o FILE"
-
-
 # ---- changing jobs
 
 
@@ -238,17 +236,21 @@ def change_each(numbers: Iterable[int], change: Callable[[Control, int], str]) -
 
 
 def hold(numbers: JobNumbers) -> None:
-    def change(daemon: Control, job: int) -> str:
-        return f"held {job}" if daemon.hold(job).is_changed else f"{job} is already held"
-
-    change_each(numbers, change)
+    change_each(
+        numbers,
+        lambda daemon, job: (
+            f"held {job}" if daemon.hold(job).is_changed else f"{job} is already held"
+        ),
+    )
 
 
 def release(numbers: JobNumbers) -> None:
-    def change(daemon: Control, job: int) -> str:
-        return f"released {job}" if daemon.release(job).is_changed else f"{job} isn't held"
-
-    change_each(numbers, change)
+    change_each(
+        numbers,
+        lambda daemon, job: (
+            f"released {job}" if daemon.release(job).is_changed else f"{job} isn't held"
+        ),
+    )
 
 
 Priority = Annotated[int, flags.argument("N", flags.PRIORITY_HELP, flags.priority)]
@@ -329,8 +331,13 @@ def wait(
 ) -> None:
     with Control() as daemon:
         futures = [daemon.job(number) for number in dict.fromkeys(numbers)]
-        if timeout is not None:
-            _wait_all(futures, timeout)
+        _, pending = concurrent.futures.wait(futures if timeout is not None else (), timeout)
+        if pending:
+            late = ", ".join(str(job.id) for job in futures if job in pending)
+            text = f"jobs {late} haven't ended; they continue"
+            if len(pending) == 1:
+                text = f"job {late} hasn't ended; it continues"
+            raise errors.WaitTimeout(f"after {units.format_seconds(timeout or 0.0)}: {text}")
         states = []
         for job in futures:
             states.append(state := watch(job, from_start=False))
@@ -338,17 +345,6 @@ def wait(
                 out_json(state.report)
     for error in filter(None, map(jobs.error_of, states)):
         raise error
-
-
-def _wait_all(futures: list[Job], seconds: float) -> None:
-    """Raise WaitTimeout if a job hasn't ended in time."""
-    _, pending = concurrent.futures.wait(futures, timeout=seconds)
-    if pending:
-        numbers = ", ".join(str(job.id) for job in futures if job in pending)
-        text = f"jobs {numbers} haven't ended; they continue"
-        if len(pending) == 1:
-            text = f"job {numbers} hasn't ended; it continues"
-        raise errors.WaitTimeout(f"after {units.format_seconds(seconds)}: {text}")
 
 
 def follow(numbers: SomeJobNumbers = None, json: Json = False) -> int:

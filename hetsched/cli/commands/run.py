@@ -100,10 +100,15 @@ def submit(
 
     with Control() as daemon:
         number: Future[int] = Future()
+
+        def note_number(state: JobState) -> None:
+            if not number.done():
+                number.set_result(state.job)
+
         try:
-            job = daemon.submit_spec(spec, follow=lambda state: _set_once(number, state.job))
+            job = daemon.submit_spec(spec, follow=note_number)
         except KeyboardInterrupt:
-            raise _detached(_wait_for_number(number), daemon.cancel) from None
+            raise _detached(number, daemon.cancel) from None
         if detach:
             accepted = {"job": job.id, "durability": job.durability}
             line = str(job.id) if parsable else f"submitted {job.id}"
@@ -112,29 +117,21 @@ def submit(
         try:
             state = watch(job)
         except KeyboardInterrupt:
-            raise _detached(job.id, daemon.cancel) from None
+            raise _detached(number, daemon.cancel) from None
         files.write(job.explain, state)
         names: Sequence[str] = tuple(state.results) if isinstance(state, Ended) else ()
         finish(state, json, lambda report: next_steps(job.id, report, names))
 
 
-def _set_once(number: Future[int], job: int) -> None:
-    if not number.done():
-        number.set_result(job)
-
-
-def _wait_for_number(number: Future[int]) -> int:
-    """Return the number of a job that may have been accepted. Raises Cancelled if none comes."""
+def _detached(job: Future[int], cancel: Callable[[int], None]) -> Cancelled:
+    """Return what became of a job that may have been accepted."""
     try:
-        return number.result(GRACE_SECONDS)
+        number = job.result(GRACE_SECONDS)
     except TimeoutError:
-        raise Cancelled(
+        return Cancelled(
             "interrupted before the daemon confirmed the job;"
             " `hetsched status` shows whether it was accepted"
-        ) from None
-
-
-def _detached(number: int, cancel: Callable[[int], None]) -> Cancelled:
+        )
     try:
         terminal.note(
             f"job {number} continues: `hetsched wait {number}` follows it,"

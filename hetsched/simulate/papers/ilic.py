@@ -305,7 +305,7 @@ def _runs(outcome: IlicOutcome) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for at, (run, step) in enumerate(zip(outcome.trace.runs, outcome.steps, strict=True)):
         paper = PAPER_RUNS[at] if at < len(PAPER_RUNS) else None
-        shares, theirs = (r and " ".join(map(str, r.shares)) for r in (run, paper))
+        shares, theirs = (" ".join(map(str, r.shares)) if r else None for r in (run, paper))
         points, repeats = (paper.points, paper.repeats) if paper else (None, None)
         rows.append((at + 1, shares, theirs, len(step.total), points, step.repeats, repeats,
                      1e3 * run.makespan, run.spread))  # fmt: skip
