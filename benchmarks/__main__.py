@@ -10,7 +10,6 @@ import traceback
 from types import ModuleType
 
 from benchmarks import (
-    fifth_job,
     file_job,
     first_use,
     functions,
@@ -25,8 +24,7 @@ from benchmarks.serving import places
 MODULES = {
     module.__name__.rpartition(".")[2]: module
     for module in (
-        warm_job, solvers, overhead, fifth_job, file_job, first_use,
-        planning_time, functions,
+        warm_job, solvers, overhead, file_job, first_use, planning_time, functions,
     )
 }  # fmt: skip
 

@@ -9,20 +9,18 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
-from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks import contest
 from benchmarks.contest import Found, Measured, milliseconds
 from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
-from hetsched.partition import geometric, optimal
+from hetsched.partition import geometric
 from hetsched.planner.explanation import ExplainedJob, explain_job
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.totals import PlanCache
@@ -30,8 +28,6 @@ from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine
 
 TITLE = "Time to plan"
 UNIT_BYTES, MEMORY = 2 << 20, 1 << 30
-SLOW_COPIES = (0.8, 0.9)
-"""Parts of their pace that copies keep at once."""
 KERNEL_STEPS = 40
 """Steps of a kernel that computes a whole wave at a time."""
 SIZES = (1, 2, 4, 8, 16, 33)
@@ -49,15 +45,8 @@ def measure(case: str, rounds: int) -> contest.Benchmarks:
 
 
 def planned(load: int, gpus: int, cores: int, seed: int) -> dict[str, float]:
-    return _cold_and_again(machine(load, gpus, cores, seed))
-
-
-def slowed(load: int, gpus: int, cores: int, seed: int) -> dict[str, float]:
-    """Plan where copies in both directions slow each other."""
-    subject = machine(load, gpus, cores, seed)
-    first, *others = subject.devices
-    slow = replace(first, model=replace(first.model, duplex=SLOW_COPIES))
-    return _cold_and_again(replace(subject, devices=(slow, *others)))
+    subject, cache = machine(load, gpus, cores, seed), PlanCache()
+    return {"plan": once(subject, cache), "again": once(subject, cache)}
 
 
 def equal_cores(count: int, seed: int) -> dict[str, float]:
@@ -99,29 +88,8 @@ def curves(devices: int) -> list[PiecewiseLinear]:
     return models
 
 
-def optimal_split(devices: int, load: int, seed: int) -> dict[str, float]:
-    """Split by times that double within every 64 units and then fall back."""
-    x, speeds = np.arange(load + 1), np.random.default_rng(seed).uniform(50, 500, devices)
-    models = [Table(x * (1 + x % 64 / 64) / speed) for speed in speeds]
-    return {"plan": _seconds(lambda: optimal(models, load))}
-
-
-@dataclass(frozen=True)
-class Table:
-    """Times of 0, 1, 2, ... units; takes numbers and arrays of them."""
-
-    times: NDArray[np.float64]
-
-    def time(self, x: Any) -> Any:
-        return self.times[x]
-
-    def speed(self, x: Any) -> Any:
-        return x / self.times[x]
-
-
 PLANS: dict[str, Callable[[int], dict[str, float]]] = {
     "256 units, 1 GPU, 8 cores": partial(planned, 256, 1, 8),
-    "the same, copies slow each other": partial(slowed, 256, 1, 8),
     "64 units, 2 cores": partial(planned, 64, 0, 2),
     "4096 units, 1 GPU, 16 cores": partial(planned, 4096, 1, 16),
     "100000 units, 8 GPUs, 128 cores": partial(planned, 100_000, 8, 128),
@@ -133,7 +101,6 @@ PLANS: dict[str, Callable[[int], dict[str, float]]] = {
     "geometric, 16 devices": partial(geometric_split, 16),
     "geometric, 1000 devices": partial(geometric_split, 1000),
     "geometric, 100000 devices": partial(geometric_split, 100_000),
-    "optimal, 16 devices, 10000 units": partial(optimal_split, 16, 10_000),
 }
 """Case -> what plans the machine of a seed and returns seconds."""
 CASES = tuple(PLANS)
@@ -149,11 +116,6 @@ def once(subject: SimulatedMachine, cache: PlanCache) -> float:
     """Return seconds of processor time for a plan."""
     candidates = subject.candidates(subject.true_models)
     return _seconds(lambda: plan_job(subject.load, candidates, cache=cache))
-
-
-def _cold_and_again(subject: SimulatedMachine) -> dict[str, float]:
-    cache = PlanCache()
-    return {"plan": once(subject, cache), "again": once(subject, cache)}
 
 
 def _seconds(action: Callable[[], object]) -> float:

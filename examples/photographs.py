@@ -53,20 +53,14 @@ def crops(plane: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def photographs(dtype: str = "complex64") -> tuple[np.ndarray, list[str]]:
-    """Return all distinct crops, (planes, SIDE, SIDE) of `dtype`, and the picture of each.
-
-    Raises
-    ------
-    SystemExit
-        Fewer than ENOUGH distinct crops: this version of scikit-image has other pictures.
-    """
+    """Return all distinct crops, (planes, SIDE, SIDE) of `dtype`, and the picture of each."""
     kept: dict[bytes, tuple[np.ndarray, str]] = {}
     for path in sorted(folder().iterdir()):
         if path.suffix in SUFFIXES:
             for plane in channels(path):
                 for crop in crops(plane):
                     kept.setdefault(hashlib.sha256(crop.tobytes()).digest(), (crop, path.stem))
-    if len(kept) < ENOUGH:
+    if len(kept) < ENOUGH:  # this version of scikit-image has other pictures
         raise SystemExit(f"{folder()}: {len(kept)} distinct crops, needs {ENOUGH}")
     planes = np.stack([crop for crop, _ in kept.values()]).astype(dtype)
     return planes, [name for _, name in kept.values()]

@@ -1,4 +1,4 @@
-"""Parts shared by the sections: the report, the runtime, host memory, times by events."""
+"""Parts shared by the sections: the report, the runtime, host memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.gpu_check import write
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
 from hetsched.devices.accelerator.device import Accelerator
-from hetsched.devices.accelerator.runtime import Event, Queue, Runtime
+from hetsched.devices.accelerator.runtime import Runtime
 from hetsched.devices.cuda.device import open_cupy
 from hetsched.devices.cuda.probe import probe
 from hetsched.devices.probe import core_pool
@@ -70,21 +70,3 @@ def mapped(nbytes: int) -> np.ndarray:
         return np.frombuffer(mmap.mmap(fd, nbytes, mmap.MAP_SHARED | mmap.MAP_POPULATE), np.uint8)
     finally:
         os.close(fd)
-
-
-class Span:
-    """Times the work issued to a queue between `start` and `stop`, by events."""
-
-    def __init__(self, runtime: Runtime, queue: Queue) -> None:
-        self._queue = queue
-        self._events: tuple[Event, Event] = (runtime.event(), runtime.event())
-
-    def start(self) -> None:
-        self._queue.record(self._events[0])
-
-    def stop(self) -> None:
-        self._queue.record(self._events[1])
-
-    def seconds(self) -> float:
-        self._events[1].wait()
-        return self._events[1].seconds_after(self._events[0])

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from hetsched_workloads.fft import Fft, FftParams
 
-from benchmarks.gpu.common import MIB, Report, Span, device_info, mapped, open_runtime
+from benchmarks.gpu.common import MIB, Report, device_info, mapped, open_runtime
 from hetsched.devices.accelerator.device import Accelerator
 from hetsched.devices.accelerator.runtime import Copy, Runtime
 from hetsched.devices.base import DeviceJob
@@ -101,14 +101,17 @@ def measure_rates(runtime: Runtime, nbytes: int) -> Rates:
     def rate(*directions: int) -> list[float]:
         samples = []
         for _ in range(REPEAT):
-            spans = {index: Span(runtime, queues[index]) for index in directions}
-            for index in directions:
-                spans[index].start()
+            events = {index: (runtime.event(), runtime.event()) for index in directions}
+            for index, (start, end) in events.items():
+                queues[index].record(start)
                 copy = queues[index].copy_out if index else queues[index].copy_in
                 for _ in range(4):
                     copy([Copy(block, index * nbytes, hosts[index])], 1)
-                spans[index].stop()
-            samples.append([4 * nbytes / max(spans[i].seconds(), 1e-9) for i in directions])
+                queues[index].record(end)
+            for _, end in events.values():
+                end.wait()
+            seconds = [max(end.seconds_after(start), 1e-9) for start, end in events.values()]
+            samples.append([4 * nbytes / each for each in seconds])
         return [statistics.median(rates) for rates in zip(*samples, strict=True)]
 
     rates = Rates(*rate(0), *rate(1), *rate(0, 1))

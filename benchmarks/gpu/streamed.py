@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu.common import Report, SmallMemory, Span, device_info, mapped, open_runtime
+from benchmarks.gpu.common import Report, SmallMemory, device_info, open_runtime
+from benchmarks.gpu.pipeline import measure_rates
 from benchmarks.gpu_check import ROOT
 from hetsched.device import DeviceInfo
 from hetsched.devices.accelerator.rows import piece_overhead
-from hetsched.devices.accelerator.runtime import Copy, Runtime
+from hetsched.devices.accelerator.runtime import Runtime
 
 sys.path.insert(0, str(ROOT / "tests"))
 
@@ -29,7 +30,8 @@ def measure(report: Report) -> None:
     rows, columns = params.shape
     x = np.random.default_rng(1).standard_normal((rows, columns), "float32")
     row_bytes = 4 * columns
-    h2d, d2h = copy_rates(runtime, min(rows * row_bytes, 256 << 20))
+    rates = measure_rates(runtime, min(rows * row_bytes, 64 << 20))
+    h2d, d2h = rates.h2d, rates.d2h
     report.put(grid=grid, h2d_rate=h2d, d2h_rate=d2h)
     demand, overhead = workload.demand(params, "cuda"), piece_overhead(workload, params)
     results = {}
@@ -75,20 +77,3 @@ def run(
     device.close()  # unpins memory before it is mapped again
     seconds = float(np.median([phase.compute + phase.transfer for phase in phases]))
     return seconds, float(np.median([phase.compute for phase in phases])), result
-
-
-def copy_rates(runtime: Runtime, nbytes: int) -> tuple[float, float]:
-    """Return bytes per second to and from the device, from pinned memory."""
-    memory, block, queue = mapped(nbytes), runtime.allocate(nbytes), runtime.queue()
-    runtime.pin(memory)
-    rates = []
-    for copy in (queue.copy_in, queue.copy_out):
-        span = Span(runtime, queue)
-        for _ in range(2):
-            span.start()
-            copy([Copy(block, 0, memory)], 1)
-            span.stop()
-            seconds = span.seconds()
-        rates.append(nbytes / max(seconds, 1e-9))
-    runtime.unpin(memory)
-    return rates[0], rates[1]

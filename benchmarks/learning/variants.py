@@ -9,12 +9,106 @@ and what 50 runs cost over always using the fastest, both without the noise.
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 from benchmarks.learning import Verdict
-from benchmarks.learning.variant_machine import Disturbance, equal_cores
+from hetsched.device import Chunk, ChunkTimes, DeviceInfo
+from hetsched.memory import MemoryDemand
+from hetsched.models import Constant, DeviceModel
 from hetsched.planner.records import JobPlan
 from hetsched.simulate.learning import learn
+from hetsched.simulate.machine import ChunkTimings, SimulatedDevice, SimulatedMachine
+
+Pace = Callable[[str, tuple[str, ...]], float]
+"""(variant, variants that run on the other cores now) -> seconds per unit."""
+
+DEMAND = MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=1)
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """Chunks that take longer: each with a probability, by a factor."""
+
+    probability: float = 0.0
+    factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class VariantMachine(SimulatedMachine):
+    """Equal cores with several variants. Without noise nothing is disturbed.
+
+    A core's pace depends on its own variant and on what the others run at that moment, as with
+    shared caches and memory, so it is played event by event.
+    """
+
+    pace: Pace = field(default=lambda variant, others: 1.0, kw_only=True)
+    disturbance: Disturbance = field(default=Disturbance(), kw_only=True)
+
+    def play(
+        self, plan: JobPlan, noise: float = 0.0, rng: random.Random | None = None
+    ) -> dict[str, ChunkTimings]:
+        """Run `plan`, chunk by chunk on all cores at once. See `SimulatedMachine.play`."""
+        variants = {a.device: a.variants for a in plan.assignments}
+        waiting = {a.device: deque(a.chunks) for a in plan.assignments}
+        finished: dict[str, list[tuple[int, ChunkTimes]]] = {name: [] for name in waiting}
+        running: dict[str, tuple[Chunk, float]] = {}
+        left: dict[str, float] = {}
+        now = 0.0
+
+        def start(name: str) -> None:
+            if waiting[name]:
+                chunk = waiting[name].popleft()
+                running[name] = chunk, now
+                left[name] = chunk.count * self._factor(noise, rng)
+
+        for name in waiting:
+            start(name)
+        while running:
+            used = {name: variants[name][chunk.kernel] for name, (chunk, _) in running.items()}
+            paces = {
+                name: self.pace(own, tuple(v for other, v in used.items() if other != name))
+                for name, own in used.items()
+            }
+            step = min(left[name] * paces[name] for name in running)
+            now += step
+            for name in used:
+                left[name] -= step / paces[name]
+                if left[name] < 1e-9:  # but for a rounding error
+                    chunk, began = running.pop(name)
+                    is_cold = all(times.kernel != chunk.kernel for _, times in finished[name])
+                    times = ChunkTimes(compute=(began, now), kernel=chunk.kernel, cold=is_cold)
+                    finished[name].append((chunk.count, times))
+                    start(name)
+        return {name: tuple(chunks) for name, chunks in finished.items()}
+
+    def _factor(self, noise: float, rng: random.Random | None) -> float:
+        """Return the ratio of a chunk's time to the usual one."""
+        if not noise or rng is None:
+            return 1.0
+        is_disturbed = rng.random() < self.disturbance.probability
+        factor = self.disturbance.factor if is_disturbed else 1.0
+        return factor * max(0.1, 1.0 + rng.gauss(0.0, noise))
+
+
+def equal_cores(
+    count: int,
+    load: int,
+    variants: tuple[str, ...],
+    pace: Pace,
+    disturbance: Disturbance | None = None,
+) -> VariantMachine:
+    """Return a machine of `count` equal cores."""
+    model = DeviceModel(Constant(1.0), Constant(1.0))
+    devices = tuple(
+        SimulatedDevice(DeviceInfo(name=f"cpu{i}", kind="cpu", identity="core"), model, DEMAND)
+        for i in range(count)
+    )
+    return VariantMachine(
+        load, devices, variants, pace=pace, disturbance=disturbance or Disturbance()
+    )
+
 
 PAIR_TIMES = {("a", "a"): 1.25, ("a", "b"): 1.0, ("b", "a"): 1.5, ("b", "b"): 1.15}
 """(variant, variant on the other core) -> time of a unit; alone it takes 1."""

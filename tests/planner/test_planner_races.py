@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.learning.variant_machine import equal_cores
+from benchmarks.learning.variants import equal_cores
 from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, PiecewiseLinear
