@@ -86,6 +86,7 @@ class TestJoblib:
             joblib.Parallel()(joblib.delayed(abs)(n) for n in (1, 2))
 
 
+@pytest.mark.parametrize("engine", ["cores"], indirect=True)
 def test_jobs_can_be_had_as_they_end_and_awaited(engine: str) -> None:
     local = session.local()
     jobs = [local.submit("fft", batch=(n, 32, 32)) for n in (1, 2, 3)]
@@ -98,6 +99,7 @@ def test_jobs_can_be_had_as_they_end_and_awaited(engine: str) -> None:
         assert np.allclose(y, np.fft.fft2(X))
 
 
+@pytest.mark.parametrize("engine", ["cores"], indirect=True)
 def test_waits_are_bounded_and_a_cancelled_task_cancels_its_job(engine: str) -> None:
     local = session.local()
     job = local.submit("fft", batch=(4, 32, 32), hold=True)

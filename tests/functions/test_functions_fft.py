@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -212,6 +213,9 @@ print(__name__, sys.argv[1:], fft.fft2(np.ones((400, 64, 64)))[0, 0, 0].real)
 """
 
 
+of_one_engine = pytest.mark.parametrize("engine", ["cores"], indirect=True)
+
+
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "hetsched", *arguments],
@@ -219,6 +223,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@of_one_engine
 def test_a_script_runs_accelerated(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     done = run(tmp_path, "--profile", "--threshold", "0", "script.py", "--flag", "x")
@@ -246,6 +251,7 @@ def test_accelerated_functions_are_pickled_by_name_and_leave_calls_to_a_backend(
     assert scipy.fft.fft(np.ones((4, 4)))[0, 0] == 4
 
 
+@of_one_engine
 def test_a_module_gets_all_that_follows_it(tmp_path: Path) -> None:
     (tmp_path / "tool.py").write_text(SCRIPT)
     done = run(tmp_path, "--threshold", "0", "-m", "tool", "-x", "--profile", "a", "--", "-m")
@@ -254,23 +260,33 @@ def test_a_module_gets_all_that_follows_it(tmp_path: Path) -> None:
     assert (done.stderr, done.returncode) == ("", 0)
 
 
-def test_wrong_options_are_named(tmp_path: Path) -> None:
-    done = run(tmp_path, "--threshold", "-1", "script.py")
-    assert "error: threshold: -1 should be a number of bytes" in done.stderr
-    assert done.returncode == 2
-
-    done = run(tmp_path, "-m", "nomod")
-    assert (done.stderr, done.returncode) == ("python -m hetsched: No module named nomod\n", 1)
-
-
-def test_a_script_that_fails_fails(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text("import sys; sys.exit(3)")
-    assert run(tmp_path, "script.py").returncode == 3
-    missing = run(tmp_path, "missing.py")
-    assert (missing.returncode, missing.stderr) == (
-        2,
-        "python -m hetsched: no such file: missing.py\n",
-    )
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (
+            ["--threshold", "-1", "a.py"],
+            2,
+            "error: threshold: -1 should be a number of bytes from 0 on\n",
+        ),
+        (["-m", "nomod"], 1, "python -m hetsched: No module named nomod\n"),
+        (["missing.py"], 2, "python -m hetsched: no such file: missing.py\n"),
+        (["fails.py"], 3, ""),
+    ],
+)
+@of_one_engine
+@pytest.mark.usefixtures("accelerated")
+def test_what_fails_ends_as_in_python(
+    arguments: list[str], code: int, message: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    (tmp_path / "fails.py").write_text("import sys; sys.exit(3)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", ["hetsched", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("hetsched", run_name="__main__")
+    assert ended.value.code == code
+    assert capsys.readouterr().err.endswith(message)
 
 
 PLUGIN = """
