@@ -119,13 +119,12 @@ class Sessions:
         return iter(list(self._sessions.values()))
 
     def check_permission(self, request: object, uid: int) -> None:
-        if uid == self._uid or (uid == ROOT_UID and type(request) not in OWNER_ONLY):
-            return
-        who = "root" if uid == ROOT_UID else "another user"
-        raise errors.NotPermitted(
-            f"{type(request).__name__.lower()}: not permitted to {who} (uid {uid});"
-            f" this daemon serves uid {self._uid}"
-        )
+        """Raise NotPermitted if `uid`, the daemon's user or root, may not make the request."""
+        if uid != self._uid and type(request) in OWNER_ONLY:
+            raise errors.NotPermitted(
+                f"{type(request).__name__.lower()}: not permitted to root (uid {uid}); this daemon"
+                f" serves uid {self._uid}"
+            )
 
     # ---- connections
 

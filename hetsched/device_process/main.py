@@ -1,13 +1,12 @@
 """A process for one device, or the template from which such processes are forked.
 
-``python -m hetsched.device_process.main --fd N --parent PID [--spec JSON]``: without a spec, a
-template. A process ends with its engine: at the end of file on its socket, or by a signal from
-the kernel when its parent dies.
+``python -m hetsched.device_process.main FD PARENT [SPEC]``: its socket, the engine's process id,
+and a `ProcessSpec` as JSON; without that, a template. A process ends with its engine: at the end
+of file on its socket, or by a signal from the kernel when its parent dies.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import ctypes
 import faulthandler
@@ -39,21 +38,16 @@ _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _prctl = ctypes.CDLL(None).prctl
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="hetsched.device_process.main")
-    parser.add_argument("--fd", type=int, required=True)
-    parser.add_argument("--parent", type=int, required=True)
-    parser.add_argument("--spec")
-    options = parser.parse_args(arguments)
+def main() -> None:
+    fd, parent, *spec = sys.argv[1:]
     faulthandler.enable()  # the engine shows where a process has crashed
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the engine alone handles Ctrl-C
-    die_with_parent(options.parent)
-    sock = socket.socket(fileno=options.fd)
+    die_with_parent(int(parent))
+    sock = socket.socket(fileno=int(fd))
     sock.set_inheritable(False)
-    if options.spec is None:
-        serve_forks(sock)
-    else:
-        run_device(sock, options.spec)
+    if spec:
+        run_device(sock, spec[0])
+    serve_forks(sock)
 
 
 def die_with_parent(parent: int) -> None:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import functools
 import itertools
 import os
 import platform
@@ -87,7 +86,7 @@ class IterationControl:
     """
 
     def __init__(self, words: np.ndarray, spin_seconds: float = 0.0) -> None:
-        register_for_barriers()
+        _order_stores(_REGISTER_GLOBAL_EXPEDITED)
         self._array = words
         self._words = words.data  # several times as fast as the array for single words
         self._slots = next(n for n in itertools.count(1) if control_words(n) >= words.size)
@@ -274,7 +273,7 @@ class IterationControl:
         return True
 
     def _write(self, word: int, value: int) -> None:
-        order_stores()
+        _order_stores(_GLOBAL_EXPEDITED)
         self._words[word] = value
         _wake(self._address + 4 * word)
 
@@ -334,20 +333,13 @@ def _futex(address: int, operation: int, value: int, timeout: object) -> int:
     return number
 
 
-@functools.cache
-def register_for_barriers() -> None:
-    """Take part in the barriers of other processes; needed once in each. Raises Unavailable."""
-    if not IS_ORDERED:
-        _membarrier(_REGISTER_GLOBAL_EXPEDITED)
+def _order_stores(command: int) -> None:
+    """Make all earlier stores visible before any later one, where the processor doesn't.
 
-
-def order_stores() -> None:
-    """Make all earlier stores visible before any later one. Raises Unavailable."""
-    if not IS_ORDERED:
-        _membarrier(_GLOBAL_EXPEDITED)
-
-
-def _membarrier(command: int) -> None:
+    Raises Unavailable.
+    """
+    if IS_ORDERED:
+        return
     number = _MEMBARRIER.get(platform.machine(), -1)
     if _syscall(number, command, 0, 0, None, None, 0) < 0:
         reason = os.strerror(ctypes.get_errno())

@@ -354,7 +354,16 @@ class Channel:
             raise ChannelClosed from error
         try:
             if payload == MARKER:
-                payload = _unpack(fds)
+                if not fds:
+                    raise ProtocolError("a large message without its descriptor")
+                with open(fds.pop(), "rb") as file:
+                    nbytes = os.fstat(file.fileno()).st_size
+                    if nbytes > MAX_LARGE:
+                        raise ProtocolError(
+                            f"a message of {nbytes} bytes; the limit is {MAX_LARGE}"
+                        )
+                    file.seek(0)
+                    payload = file.read()
             if not payload:
                 raise ChannelClosed
             return self._decode(payload), fds
@@ -379,15 +388,3 @@ def packed(message: Any) -> tuple[bytes, list[int]]:
         os.close(fd)
         raise
     return MARKER, [fd]
-
-
-def _unpack(fds: list[int]) -> bytes:
-    """Return a large message, from the last of `fds`: it is closed and removed. ProtocolError."""
-    if not fds:
-        raise ProtocolError("a large message without its descriptor")
-    with open(fds.pop(), "rb") as file:
-        nbytes = os.fstat(file.fileno()).st_size
-        if nbytes > MAX_LARGE:
-            raise ProtocolError(f"a message of {nbytes} bytes; the limit is {MAX_LARGE}")
-        file.seek(0)
-        return file.read()

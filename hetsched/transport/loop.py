@@ -113,19 +113,14 @@ class Loop(asyncio.SelectorEventLoop):
         self.longest_callback = max(self.longest_callback, seconds)
         if seconds > SLOW_CALLBACK_SECONDS and now >= self._next_slow_log:
             self._next_slow_log = now + SLOW_LOG_SECONDS
+            while isinstance(callback, functools.partial):
+                callback = callback.func
+            owner = getattr(callback, "__self__", None)
+            named = owner.get_coro() if isinstance(owner, asyncio.Task) else callback
+            name = getattr(named, "__qualname__", type(named).__qualname__)
             text = "the event loop was blocked for %.0f ms by %s"
-            log.log(self._slow_level, text, 1000 * seconds, callback_name(callback))
+            log.log(self._slow_level, text, 1000 * seconds, name)
 
 
 def _is_readable(source: zmq.Socket[Any]) -> bool:
     return bool(int(source.getsockopt(zmq.EVENTS)) & _POLLIN)
-
-
-def callback_name(callback: Any) -> str:
-    """Return where a callback is defined: "Server._accept", "Engine.submit.<locals>.<lambda>"."""
-    while isinstance(callback, functools.partial):
-        callback = callback.func
-    owner = getattr(callback, "__self__", None)
-    if isinstance(owner, asyncio.Task):
-        callback = owner.get_coro()
-    return getattr(callback, "__qualname__", "") or type(callback).__qualname__

@@ -130,33 +130,24 @@ class HugePages:
             began, used = time.monotonic(), time.thread_time()
             if began < self._next_attempt:
                 return
-            done = _collapse_piece(mapping, piece, min(piece + PIECE_BYTES, last))
+            done, stop = True, min(piece + PIECE_BYTES, last)
+            # The kernel refuses where no page is in place. It takes a huge page from the NUMA node
+            # of the small pages that are there: where these are interleaved, the first ones of all
+            # huge pages would be on one node.
+            with memoryview(mapping) as view:
+                for number in range(piece // HUGE_BYTES, stop // HUGE_BYTES):
+                    stride = number * TOUCHED_STRIDE * mmap.PAGESIZE % HUGE_BYTES
+                    _ = view[number * HUGE_BYTES + stride]
+            try:
+                mapping.madvise(MADV_COLLAPSE, piece, stop - piece)
+            except OSError:
+                done = False
             now, used = time.monotonic(), time.thread_time() - used
             if not done or used > SLOW_SECONDS or now - began > SLOW_WALL_SECONDS:
                 self._next_attempt = now + PAUSE_SECONDS
 
 
 _huge_pages = HugePages()
-
-
-def _collapse_piece(mapping: mmap.mmap, start: int, end: int) -> bool:
-    with memoryview(mapping) as view:  # the kernel refuses where no page is in place
-        for number in range(start // HUGE_BYTES, end // HUGE_BYTES):
-            _ = view[touched_byte(number)]
-    try:
-        mapping.madvise(MADV_COLLAPSE, start, end - start)
-    except OSError:
-        return False
-    return True
-
-
-def touched_byte(number: int) -> int:
-    """Return the byte by which huge page `number` of a segment is put in place.
-
-    The kernel takes a huge page from the NUMA node of the small pages that are there. Where these
-    are interleaved, the first ones of all huge pages would be on one node.
-    """
-    return number * HUGE_BYTES + number * TOUCHED_STRIDE * mmap.PAGESIZE % HUGE_BYTES
 
 
 @contextlib.contextmanager

@@ -58,7 +58,7 @@ class DeviceProcess(DeviceLink):
                     if template is not None:
                         self.pid, self.end_fd = template.fork(spec, other.fileno(), stderr)
                     else:
-                        arguments = ["--spec", msgspec.json.encode(spec).decode()]
+                        arguments = [msgspec.json.encode(spec).decode()]
                         self._popen = _spawn(arguments, other.fileno(), spec.env, stderr)
                         self.pid = self._popen.pid
                         self.end_fd = os.pidfd_open(self.pid)
@@ -216,7 +216,7 @@ class Template:
 def _spawn(
     arguments: Sequence[str], fd: int, env: Mapping[str, str], stderr: int
 ) -> subprocess.Popen[bytes]:
-    command = ["hetsched.device_process.main", "--fd", str(fd), "--parent", str(os.getpid())]
+    command = ["hetsched.device_process.main", str(fd), str(os.getpid())]
     return start_python([*command, *arguments], env, stderr=stderr, pass_fds=(fd,))
 
 
