@@ -111,12 +111,12 @@ def _run_map(
     function, inputs, arguments = _common(given)
     files: Sequence[str] = given.pop("output", ())
     given["memory"] = given.pop("memory_limit", None)
-    from hetsched.functions.files import OutputFile
+    from hetsched.functions.files import NewFile
     from hetsched.functions.map import map
 
     if clash := [file for file in files if os.path.lexists(file) and not force]:
         raise CantCreate(f"{clash[0]}: exists; give another name, or replace it with --force")
-    given["out"] = [OutputFile(file, force) for file in files] or None
+    given["out"] = [NewFile(file, force) for file in files] or None
     _, record, text = _called(map, config, function, inputs, arguments, given)
     saved = [f"result: {file}" for file in files] or ["next: --output FILE saves the result"]
     answer(json, "map/1", {**record, "outputs": files}, [f"map {text}", *saved])

@@ -20,8 +20,8 @@ import numpy as np
 
 from hetsched.dtypes import NUMERIC
 from hetsched.errors import DataError
+from hetsched.functions.files import Progress
 from hetsched.functions.identity import function_name
-from hetsched.functions.progress import Progress
 from hetsched.functions.workload import Layout
 from hetsched.store.stored import Place, Stored, drop_pages
 from hetsched.units import counted

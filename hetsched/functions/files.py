@@ -1,184 +1,227 @@
-"""New files for results of `map` and of hosts, which appear whole or not at all."""
+"""New files for results of `map` and of hosts, which appear whole or not at all.
+
+What a call has completed in files that aren't complete is noted, so that the same call can go on.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import fcntl
+import ctypes
 import math
 import os
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from hetsched.errors import (
-    NO_SPACE,
-    CantCreate,
-    DataError,
-    HetschedError,
-    IOFailure,
-)
+from hetsched.errors import CantCreate, DataError
+from hetsched.functions.workload import Layout
 from hetsched.paths import FORMAT_NAMES, FORMATS, ZARR, split_path
-from hetsched.store import formats
-from hetsched.store.output_files import PreparedOutput, allocate, check_room, open_folder
+from hetsched.store import formats, output_files
 from hetsched.store.stored import Target, reason_of
 
-NO_PLACE = (errno.ENOENT, errno.EACCES, errno.ENOTDIR)
+SYNC_SECONDS = 10.0
+"""Between two times that what is complete is written to disk, for the case of a power cut."""
+LINE = re.compile(rb"(\d+) (\d+)\n")
+SYNCED = re.compile(rb"synced (\d+)\n")
+"""So many bytes of the record, and what they tell of, are on disk."""
+_syncfs = ctypes.CDLL(None, use_errno=True).syncfs
 
 
 def is_path(value: Any) -> bool:
     return isinstance(value, str | os.PathLike)
 
 
-class OutputFile:
-    """A file that appears under its name once it is complete.
-
-    Until then it is hidden beside it, with a record that its process keeps locked: what a process
-    leaves that was killed is found, and replaced or completed.
-    """
+class NewFile:
+    """A file for results, which are written to an array of it."""
 
     def __init__(self, path: str | os.PathLike[str], force: bool = False) -> None:
         """`force`: replace an existing one. Raises CantCreate, DataError, Unavailable."""
-        self._force = force
-        place = split_path(path)
-        self._place, self.path, self._suffix = place, Path(place.file), place.suffix
-        if self._suffix not in FORMATS:
+        self._place = place = split_path(path)
+        self._given, self._force, self.path = os.fspath(path), force, Path(place.file)
+        if place.suffix not in FORMATS:
             raise DataError(f"{self.path}: its name must end with {FORMAT_NAMES}")
-        formats.check_new(place)
-        try:
-            exists = self.path.exists()
-        except OSError as error:  # such as a name that is too long
-            raise self.failure(error) from error
-        if exists and self.path.is_dir() and not formats.is_store(self.path):
-            raise CantCreate(f"{self.path} is a folder, no Zarr store; choose another name")
-        if exists and not force:
-            raise CantCreate(f"{self.path} exists; remove it, or choose another name")
-        self.hidden = self.path.with_name(f".{self.path.name}.part{self._suffix}")
-        self._record_path = self.path.with_name(f".{self.path.name}.parts")
+        output_files.check_output(self._given, (), "u1", force=True)
+        if not force and self.path.exists():
+            raise CantCreate(f"{self.path}: exists; remove it, or choose another name")
+        self.is_store = place.suffix == ZARR
+        """Its chunks are files of their own, of which there shouldn't be too many."""
+        self.output: output_files.OutputFile | None = None
+        """None: it isn't being written."""
         self._flush: Callable[[], None] = lambda: None
-        self.record = -1
-        """Descriptor of the record, for `Progress`; -1: the file isn't being written."""
-        self.offset = 0
-        """Of the values in the file, bytes."""
-        self._is_begun = False
-
-    @property
-    def has_chunks(self) -> bool:
-        """Whether its chunks are files of their own, of which there shouldn't be too many."""
-        return self._suffix == ".zarr"
 
     def create(self, shape: Sequence[int], dtype: np.dtype[Any], axis: int, granule: int) -> Any:
-        """Return an array to write to: an ndarray or a `Target`. Raises CantCreate."""
+        """Return an array to write to: an ndarray or a `Target`. Raises CantCreate, DataError."""
         shape = tuple(map(int, shape))
-        with self._failures(f"can't hold {dtype} {shape} as {self._suffix}"):
-            self.lock()
-            self._is_begun = True
-            os.ftruncate(self.record, 0)
-            self._remove()
-            return self._create(shape, dtype, axis, granule)
+        if not self.is_store:
+            self.output = output_files.create_output(self._given, shape, dtype.str, self._force)
+            return self._mapped(shape, dtype)
+        # Not packed at the end: no two threads write to one chunk, and each compresses its own.
+        formats.begin(self._place, -1, shape, dtype.str)  # can it hold them?
+        self.output = output_files.create_file(self._place.file, 0, self._force)
+        nbytes = math.prod(shape) * dtype.itemsize
+        output_files.check_room(self._place.file, self.output.fd, nbytes)
+        self.output.store = output_files.packed_path(self.output.hidden)
+        chunks = (*shape[:axis], granule, *shape[axis + 1 :])
+        with output_files.creation_errors(self._place.file):
+            array = formats.library(ZARR).create_array(
+                self.output.store, shape=shape, dtype=dtype, chunks=chunks
+            )
+        return Target(array, axis)
+
+    def find(self) -> output_files.OutputFile:
+        """Open what an earlier process has left. Raises FileNotFoundError."""
+        self.output = output_files.open_again(self._place.file, self._force)
+        return self.output
 
     def reopen(self, shape: Sequence[int], dtype: np.dtype[Any], axis: int, offset: int) -> Any:
         """Return the array that an earlier process has created, its values from `offset` on."""
-        self._is_begun = True
-        with self._failures("can't be opened again"):
-            if self._suffix == ".zarr":
-                return Target(formats.library(ZARR).open_array(str(self.hidden), mode="r+"), axis)
-            return self._mapped(tuple(shape), dtype, offset)
-
-    @contextlib.contextmanager
-    def _failures(self, what: str) -> Iterator[None]:
+        assert self.output is not None
+        self.output.offset = offset
+        if not self.is_store:
+            return self._mapped(tuple(shape), dtype)
+        self.output.store = output_files.packed_path(self.output.hidden)
         try:
-            yield
-        except OSError as error:
-            raise self.failure(error) from error
-        except HetschedError:
-            raise
-        except Exception as error:  # of the library that writes it: not all have all dtypes
-            raise DataError(f"{self.path}: {what}: {reason_of(error)}") from error
+            array = formats.library(ZARR).open_array(self.output.store, mode="r+")
+        except Exception as error:
+            raise DataError(f"{self.path}: can't be opened again: {reason_of(error)}") from error
+        return Target(array, axis)
 
-    def lock(self) -> None:
-        """Open the record. Raises CantCreate if another process, or thread, writes the file."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        while self.record < 0:
-            fd = os.open(self._record_path, flags, 0o666)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(fd)
-                raise CantCreate(
-                    f"{self.path}: another call is writing it; wait for it, or choose another name"
-                ) from None
-            except OSError:  # a file system without locks
-                pass
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(fd), os.lstat(self._record_path)):
-                    self.record = fd
-                    return
-            os.close(fd)  # who had it locked before has removed it meanwhile
-
-    def _create(
-        self, shape: tuple[int, ...], dtype: np.dtype[Any], axis: int, granule: int
-    ) -> Any:
-        with open_folder(str(self.hidden.absolute())) as folder:
-            check_room(str(self.path), folder, math.prod(shape) * dtype.itemsize)
-        if self._suffix == ".zarr":
-            zarr = formats.library(ZARR)
-            chunks = (*shape[:axis], granule, *shape[axis + 1 :])
-            array = zarr.create_array(str(self.hidden), shape=shape, dtype=dtype, chunks=chunks)
-            return Target(array, axis)
-        # Writing to a map of a file without all its space is a SIGBUS when the disk is full.
-        with open(self.hidden, "x+b") as file:
-            offset = formats.begin(self._place, file.fileno(), shape, dtype.str)
-            nbytes = offset + math.prod(shape) * dtype.itemsize
-            allocate(str(self.path), file.fileno(), nbytes)
-        return self._mapped(shape, dtype, offset)
-
-    def _mapped(self, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int) -> np.ndarray:
+    def _mapped(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         if not math.prod(shape):
             return np.empty(shape, dtype)
-        array = np.memmap(self.hidden, dtype, "r+", offset, shape)
-        self._flush, self.offset = array.flush, offset
+        assert self.output is not None
+        array = np.memmap(self.output.hidden, dtype, "r+", self.output.offset, shape)
+        self._flush = array.flush
         return array
 
     def commit(self) -> Path:
         """Give the file its name. Raises IOFailure, CantCreate."""
+        assert self.output is not None
         try:
             self._flush()
-            hidden, target = (path.absolute() for path in (self.hidden, self.path))
-            inode = hidden.lstat().st_ino
-            output = PreparedOutput(os.fsencode(hidden), os.fsencode(target), self._force, inode)
-            output.publish(sync=False)
         except OSError as error:
-            raise self.failure(error) from error
-        self.discard()
+            raise output_files.write_error(self._place.file, error) from error
+        output_files.publish_or_discard([self.output.prepare(sync=False)], sync=False)
+        self.keep()
         return self.path
 
     def discard(self) -> None:
-        """Remove what there is of the file, unless it has its name by now.
-
-        What another call has left stays if this one has failed before it wrote anything.
-        """
-        if self.record >= 0 and (self._is_begun or not os.path.lexists(self.hidden)):
-            self._remove()
-            self._record_path.unlink(missing_ok=True)
+        """Remove what this call has written, unless it has its name by now."""
+        if self.output is not None:
+            self.output.discard()
         self.keep()
 
     def keep(self) -> None:
         """Leave the file as it is, for a later process."""
-        self._flush = lambda: None
-        if self.record >= 0:
-            os.close(self.record)
-        self.record = -1
+        if self.output is not None:
+            self.output.close()
+        self.output, self._flush = None, lambda: None
 
-    def _remove(self) -> None:
-        if self.hidden.is_dir() and not self.hidden.is_symlink():
-            shutil.rmtree(self.hidden, ignore_errors=True)
-        else:
-            self.hidden.unlink(missing_ok=True)
 
-    def failure(self, error: OSError) -> CantCreate | IOFailure:
-        kind = CantCreate if error.errno in (*NO_SPACE, *NO_PLACE) else IOFailure
-        return kind(f"{self.path}: {error.strerror or error}")
+class Header(msgspec.Struct, frozen=True):
+    """First line of a record. `call`: see `same_call`; `boot`: identifies the running kernel;
+    `files`: inode, and the offset of the values, of each hidden file.
+    """
+
+    call: str
+    boot: str
+    load: int
+    is_tuple: bool
+    layouts: tuple[Layout, ...]
+    files: tuple[tuple[int, int], ...]
+
+
+class Progress:
+    """The record of a call beside the first of its files: a header, then a line for each part.
+
+    A line is written when its units are: that survives the end of the process, but not that of
+    the machine. After a start of the machine counts what was synced before.
+    """
+
+    def __init__(self, files: Sequence[NewFile], call: str) -> None:
+        self.files, self._call = files, call
+        self._lock = threading.Lock()
+        self._synced = time.monotonic()
+        self._boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        self._record = -1
+        self.finished: output_files.Ranges = ()
+        """What an earlier process has completed."""
+        self.has_parts = False
+
+    def found(self, load: int) -> Header | None:
+        """Return the header that an interrupted call has left, and take over what it has done.
+
+        None: there is none, or of another call.
+        """
+        try:
+            outputs = [file.find() for file in self.files]
+            raw = Path(output_files.parts_path(outputs[0].hidden)).read_bytes()
+            first, newline, _ = raw.partition(b"\n")
+            header = msgspec.json.decode(first, type=Header)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            return None
+        begun, end = len(first + newline), len(raw)
+        if header.boot != self._boot:
+            end = max((int(found[1]) for found in SYNCED.finditer(raw, begun)), default=begun)
+        lines = LINE.finditer(raw, begun, end)
+        ranges = output_files.merged((int(line[1]), int(line[2])) for line in lines)
+        is_same = header.call == self._call and header.load == load
+        inodes = [os.fstat(output.fd).st_ino for output in outputs]
+        if not is_same or inodes != [inode for inode, _ in header.files]:
+            return None
+        if not ranges or ranges[-1][1] > load:
+            return None
+        self.finished, self.has_parts = ranges, True
+        return header
+
+    def begin(self, load: int, is_tuple: bool, layouts: Sequence[Layout]) -> None:
+        """Write the record of files that have just been created, or opened again."""
+        outputs = [file.output for file in self.files if file.output is not None]
+        files = tuple((os.fstat(output.fd).st_ino, output.offset) for output in outputs)
+        header = Header(self._call, self._boot, load, is_tuple, tuple(layouts), files)
+        if self.finished:
+            self._sync()
+        lines = [msgspec.json.encode(header).decode(), *(f"{a} {b}" for a, b in self.finished)]
+        text = "".join(f"{line}\n" for line in lines)
+        self.close()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        with output_files.creation_errors(outputs[0].path):
+            self._record = os.open(output_files.parts_path(outputs[0].hidden), flags, 0o666)
+        self._write(f"{text}synced {len(text.encode())}\n")
+
+    def add(self, first: int, end: int) -> None:
+        """Note units whose results have been written. Raises CantCreate, IOFailure."""
+        with self._lock:
+            self.has_parts = True
+            self._write(f"{first} {end}\n")
+            size = os.fstat(self._record).st_size
+            if time.monotonic() < self._synced + SYNC_SECONDS:
+                return
+            self._synced = time.monotonic() + SYNC_SECONDS  # other threads go on meanwhile
+        self._sync()
+        with self._lock:
+            self._write(f"synced {size}\n")
+            self._synced = time.monotonic()
+
+    def close(self) -> None:
+        if self._record >= 0:
+            os.close(self._record)
+        self._record = -1
+
+    def _write(self, text: str) -> None:
+        try:
+            os.write(self._record, text.encode())
+        except OSError as error:
+            raise output_files.write_error(str(self.files[0].path), error) from error
+
+    def _sync(self) -> None:
+        for path in {str(file.path.absolute()) for file in self.files}:
+            with output_files.open_folder(path) as folder:
+                if _syncfs(folder):
+                    code = ctypes.get_errno()
+                    raise output_files.write_error(path, OSError(code, os.strerror(code)))

@@ -10,10 +10,9 @@ import numpy as np
 
 from hetsched.errors import DataError, UsageError
 from hetsched.functions.call import PIECE_BYTES, Call, Outdated
-from hetsched.functions.files import OutputFile, is_path
+from hetsched.functions.files import NewFile, Progress, is_path
 from hetsched.functions.identity import function_name
 from hetsched.functions.profile import calls
-from hetsched.functions.progress import Progress
 from hetsched.functions.workload import Layout
 from hetsched.store.output_files import without
 from hetsched.store.stored import Target, checked_axis, common_granule, is_stored, reason_of
@@ -46,12 +45,12 @@ class Outputs:
         given = out if isinstance(out, tuple | list) else (out,)
         self._given: list[Any] | None = None if out is None else [self._taken(g) for g in given]
         self.granule = common_granule(call.split, self._given or [])
-        if any(isinstance(each, OutputFile) and each.has_chunks for each in self._given or ()):
+        if any(isinstance(each, NewFile) and each.is_store for each in self._given or ()):
             unit = sum(x.nbytes // max(1, x.shape[0]) for x in call.split)
             count = max(1, PIECE_BYTES // max(1, unit * self.granule))
             self.granule = max(self.granule, min(count * self.granule, call.load))
         if identity:
-            files = [each for each in self._given or () if isinstance(each, OutputFile)]
+            files = [each for each in self._given or () if isinstance(each, NewFile)]
             if not files or len(files) < len(self._given or ()):
                 raise UsageError("resume: out should be the path of a new file")
             call.progress = Progress(files, f"{identity} {self.granule}")
@@ -62,6 +61,8 @@ class Outputs:
         call = self._call
         header = progress.found(call.load)
         if header is None:
+            for file in progress.files:
+                file.keep()
             return
         call.is_tuple, self._layouts = header.is_tuple, header.layouts
         places = zip(progress.files, header.layouts, header.files, strict=True)
@@ -80,10 +81,10 @@ class Outputs:
         return without(0, self._call.load, () if progress is None else progress.finished)
 
     def _taken(self, given: Any) -> Any:
-        if isinstance(given, OutputFile):
+        if isinstance(given, NewFile):
             return given
         if is_path(given):
-            return OutputFile(given)
+            return NewFile(given)
         if is_stored(given):
             return Target(given, checked_axis(self._call.axis, given, "out"))
         if isinstance(given, np.ndarray):
@@ -145,7 +146,7 @@ class Outputs:
 
     def _checked(self, given: Any, layout: Layout) -> Any:
         shape, call = self._full(layout), self._call
-        if isinstance(given, OutputFile):
+        if isinstance(given, NewFile):
             dtype = np.dtype(layout.dtype)
             return self._moved(given.create(shape, dtype, call.axis, self.granule))
         found = given.array if isinstance(given, Target) else given
@@ -174,6 +175,8 @@ class Outputs:
     def close(self) -> None:
         """Leave files that haven't been completed for the same call, or remove them."""
         progress = self._call.progress
+        if progress is not None:
+            progress.close()
         if progress is None or not progress.has_parts:
             self.discard()
             return
@@ -186,12 +189,12 @@ class Outputs:
         if self._call.progress is not None:
             self._call.progress.finished = ()
         for each in self._given or ():
-            if isinstance(each, OutputFile):
+            if isinstance(each, NewFile):
                 each.discard()
 
 
 def _final(given: Any) -> Any:
-    if isinstance(given, OutputFile):
+    if isinstance(given, NewFile):
         return given.commit()
     return given.array if isinstance(given, Target) else given
 

@@ -25,7 +25,7 @@ from hetsched.cluster.coordinator import LINK, Coordinator, HostModels, Outcome
 from hetsched.cluster.stencil import SAVE_EVERY, StencilCoordinator, StencilOutcome
 from hetsched.functions.arguments import make_call
 from hetsched.functions.call import Call
-from hetsched.functions.files import OutputFile, is_path
+from hetsched.functions.files import NewFile, is_path
 from hetsched.functions.identity import find_function, function_name
 from hetsched.functions.outputs import Outputs
 from hetsched.functions.twins import undecorated
@@ -299,7 +299,7 @@ class ClusterClient:
             store=results.store,
             paths=job.paths,
             out=results.places,
-            folders={file.hidden.absolute().parent for file in results.files.values()},
+            folders={file.path.resolve().parent for file in results.files.values()},
         )
 
     def _grid(
@@ -577,7 +577,7 @@ class _JobResults:
         for name in given:
             if name not in names:
                 raise errors.UsageError(f"out: there is no output {name!r:.50}")
-        self.files: dict[str, OutputFile] = {}
+        self.files: dict[str, NewFile] = {}
         self.arrays: dict[str, np.ndarray] = {}
         self._rows = _ResultFiles()
         self.places = self._rows.places
@@ -612,7 +612,7 @@ class _JobResults:
                 raise errors.DataError(text) from None
             return
         if is_path(out):
-            file = OutputFile(out, force)
+            file = NewFile(out, force)
             if file.path.suffix != ".npy":
                 raise errors.UsageError(f"out: {file.path}: results of hosts go to .npy files")
             self.files[name] = file

@@ -23,7 +23,6 @@ import fcntl
 import hashlib
 import math
 import os
-import secrets
 import shutil
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -179,6 +178,8 @@ class OutputFile:
     finished: Ranges = ()
     is_prepared: bool = False
     packed: Packed | None = None
+    store: str = ""
+    """A Zarr store that is written and published instead of the file."""
 
     @property
     def packed_bytes(self) -> int:
@@ -200,11 +201,16 @@ class OutputFile:
         """
         try:
             with creation_errors(self.path), open_folder(self.path) as folder:
-                temporary = self.hidden
-                if self.packed is None:
-                    self._complete(self.fd, sync)
-                else:
+                temporary = self.store or self.hidden
+                if self.packed is not None:
                     temporary = self._pack(self.packed, sync)
+                elif not self.store:
+                    self._complete(self.fd, sync)
+                elif sync or self.force:
+                    _fsync_tree(self.store)
+                if temporary != self.hidden:
+                    _remove(self.hidden)
+                    _remove(parts_path(self.hidden))
                 if sync:
                     fsync(self.path, folder)
                 inode = os.lstat(temporary).st_ino
@@ -222,7 +228,7 @@ class OutputFile:
 
     def _pack(self, packed: Packed, sync: bool) -> str:
         """Put the values into the file or Zarr store that they are for, and return its path."""
-        path, place = _packed_path(self.hidden), packed.place
+        path, place = packed_path(self.hidden), packed.place
         _remove(path)
         try:
             if place.suffix == ZARR:
@@ -237,12 +243,11 @@ class OutputFile:
                     formats.pack(self.fd, packed.shape, packed.dtype, packed.axis, file)
                     self._complete(file.fileno(), sync)
         except OSError as error:
-            raise _write_error(self.path, error) from None
+            raise write_error(self.path, error) from None
         except errors.HetschedError:
             raise
         except Exception as error:  # of the library
             raise errors.IOFailure(f"{self.path}: can't be packed: {reason_of(error)}") from error
-        _remove(self.hidden)
         return path
 
     def publish(self) -> None:
@@ -337,7 +342,7 @@ def create_file(
     except BaseException as error:
         output.discard()
         if isinstance(error, OSError):
-            raise _write_error(path, error) from None
+            raise write_error(path, error) from None
         raise
     return output
 
@@ -379,7 +384,7 @@ def publishing(output: OutputFile) -> Iterator[OutputFile]:
         yield output
         output.publish()
     except OSError as error:
-        raise _write_error(output.path, error) from None
+        raise write_error(output.path, error) from None
     finally:
         output.discard()
 
@@ -423,30 +428,51 @@ def _open_new(hidden: str) -> int:
     return os.open(hidden, flags, 0o666)
 
 
+def _usual_hidden(target: str) -> str:
+    digest = hashlib.blake2b(os.fsencode(Path(target).name), digest_size=8).hexdigest()
+    return _hidden_path(target, digest)
+
+
 def _open_hidden(target: str) -> tuple[int, str]:
     """Open a new hidden file; replace one that a killed process has left: its lock is free."""
-    digest = hashlib.blake2b(os.fsencode(Path(target).name), digest_size=8).hexdigest()
-    usual = _hidden_path(target, digest)
-    with contextlib.suppress(OSError):
-        leftover = os.open(usual, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            fcntl.flock(leftover, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(leftover), Path(usual).lstat()):
-                _remove_all(usual)
-        finally:
-            os.close(leftover)
-    for hidden in (usual, _hidden_path(target, f"{digest}-{secrets.token_hex(4)}")):
-        try:
-            fd = _open_new(hidden)
-        except FileExistsError:  # another process writes the same target now
-            continue
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with contextlib.suppress(OSError):
-            if os.path.samestat(os.fstat(fd), Path(hidden).lstat()):
+    hidden = _usual_hidden(target)
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            if (leftover := _open_locked(hidden, target, os.O_RDWR)) is not None:
+                _remove_all(hidden)
+                os.close(leftover)
+        with contextlib.suppress(FileExistsError):  # another process was faster
+            fd = _open_locked(hidden, target, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+            if fd is not None:
                 return fd, hidden
-        os.close(fd)  # another process took it for a leftover before it was locked
-    raise FileExistsError
+
+
+def open_again(path: str, force: bool = False) -> OutputFile:
+    """Open an unfinished file that a process has left. Raises FileNotFoundError, CantCreate."""
+    target, mode = _checked_target(path, force, ())
+    hidden = _usual_hidden(target)
+    if (fd := _open_locked(hidden, target, os.O_RDWR)) is None:
+        raise FileNotFoundError
+    return OutputFile(fd, target, hidden, force, mode)
+
+
+def _open_locked(hidden: str, target: str, flags: int) -> int | None:
+    """Open a hidden file, and lock it; None: who had it locked has removed it meanwhile."""
+    fd = os.open(hidden, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise errors.CantCreate(
+            f"{target}: another process or call is writing it; wait for it, or give another name"
+        ) from None
+    except OSError:  # a file system without locks
+        pass
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.samestat(os.fstat(fd), os.lstat(hidden)):
+            return fd
+    os.close(fd)
+    return None
 
 
 def allocate(path: str, fd: int, nbytes: int) -> None:
@@ -504,16 +530,16 @@ def mark_finished(files: Sequence[tuple[str, int, int]], identity: str, ranges: 
     for path, fd, offset in files:
         beginning = os.pread(fd, offset, 0)
         record = PartsRecord(identity, os.fstat(fd).st_ino, beginning, ranges)
-        replace_file(_parts_path(path), msgspec.msgpack.encode(record))
+        replace_file(parts_path(path), msgspec.msgpack.encode(record))
         if not os.path.lexists(path):  # it was published or discarded meanwhile
-            _remove(_parts_path(path))
+            _remove(parts_path(path))
 
 
 def _open_finished(hidden: str, identity: str, nbytes: int) -> tuple[int, PartsRecord] | None:
     """Open a hidden file again; None: there is none for this job, or it isn't as noted."""
     fd = -1
     with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        path = Path(_parts_path(hidden))
+        path = Path(parts_path(hidden))
         if path.stat().st_size > MAX_RECORD:
             return None
         record = _decode_parts(path.read_bytes())
@@ -555,7 +581,7 @@ def _remove_hidden(hidden: str, inode: int) -> None:
 
 
 def _remove_all(hidden: str) -> None:
-    for path in (hidden, _parts_path(hidden), _packed_path(hidden)):
+    for path in (hidden, parts_path(hidden), packed_path(hidden)):
         _remove(path)
 
 
@@ -572,12 +598,12 @@ def _hidden_path(target: str, token: str) -> str:
     return os.path.join(os.path.dirname(target), f".hetsched-{token}.part")
 
 
-def _parts_path(hidden: str) -> str:
+def parts_path(hidden: str) -> str:
     """Return the path of the record of what is complete in a hidden file."""
     return f"{hidden}s"
 
 
-def _packed_path(hidden: str) -> str:
+def packed_path(hidden: str) -> str:
     """Return the path of what a hidden file is packed into."""
     return f"{hidden}.packed"
 
@@ -628,7 +654,7 @@ def replace_file(path: str, raw: bytes) -> None:
             fsync(path, folder)
     except OSError as error:
         _remove(temporary)
-        raise _write_error(path, error) from None
+        raise write_error(path, error) from None
 
 
 def _remove(path: str) -> None:
@@ -656,10 +682,10 @@ def fsync(path: str, fd: int) -> None:
         os.fsync(fd)
     except OSError as error:
         if error.errno != errno.EINVAL:  # some file systems can't sync a folder
-            raise _write_error(path, error) from None
+            raise write_error(path, error) from None
 
 
-def _write_error(path: str, error: OSError) -> errors.HetschedError:
+def write_error(path: str, error: OSError) -> errors.HetschedError:
     if error.errno in errors.NO_SPACE:
         return errors.CantCreate(f"{path}: no room ({error.strerror}); make room, then try again")
     return errors.IOFailure(f"{path}: {error.strerror}")

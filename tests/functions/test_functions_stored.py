@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import hetsched
-from hetsched import CantCreate, DataError, InputMissing, IOFailure
+from hetsched import CantCreate, DataError, InputMissing
 
 for library in ("h5py", "tifffile", "zarr"):
     pytest.importorskip(library)
@@ -49,7 +49,7 @@ def test_any_store_into_any_file(tmp_path: Path, source: Any, suffix: str) -> No
     assert hetsched.map(doubled, source(tmp_path), out=out) == out
 
     np.testing.assert_array_equal(read(out), 2 * X)
-    assert not list(tmp_path.glob(".y*"))
+    assert not list(tmp_path.glob(".*"))
 
 
 @pytest.mark.parametrize("axis", [1, 2, -1])
@@ -169,10 +169,10 @@ def test_what_can_not_be_opened_or_created(tmp_path: Path) -> None:
     (tmp_path / "mine.zarr").mkdir()
     for path, error, message in (
         ("y.npy", CantCreate, "exists; remove it"),
-        ("mine.zarr", CantCreate, "is a folder, no Zarr store"),
+        ("mine.zarr", CantCreate, "is a directory"),
         ("y.csv", DataError, "must end with .npy, .zarr"),
-        ("no/y.npy", CantCreate, "No such file or directory"),
-        (f"{'y' * 300}.npy", IOFailure, "File name too long"),
+        ("no/y.npy", CantCreate, "there is no folder .*no; create it first"),
+        (f"{'y' * 300}.npy", CantCreate, "File name too long"),
     ):
         with pytest.raises(error, match=message):
             hetsched.map(doubled, X, out=tmp_path / path)
