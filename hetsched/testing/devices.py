@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import random
@@ -51,17 +52,12 @@ class DeviceSuite:
     def test_memory_is_reused_by_chunks_of_other_sizes(self) -> None:
         """After a barrier, or in slots of two sizes among chunks that others left."""
         sizes, rng = [8, 8, 8, 8, 16, 16] * 2, random.Random(1)
-        mixed = [size for turn in range(9) for size in self._mixed(turn, rng)]
+        mixed = [n for turn in range(9) for n in ([8, 16] if turn % 3 else [rng.randint(1, 16)])]
         with self.opened() as device:
             for barriers in ((4, 6), (4, 6, 10), ()):
-                self.compute(
-                    device, self.affine(sum(sizes)), sizes, 3, barriers=barriers, ring=False
-                )
+                job = self.affine(sum(sizes))
+                self.compute(device, job, sizes, 3, barriers=barriers, ring=False)
             self.compute(device, self.affine(sum(mixed)), mixed, 2, slots_of=(8, 16))
-
-    @staticmethod
-    def _mixed(turn: int, rng: random.Random) -> list[int]:
-        return [8, 16] if turn % 3 else [rng.randint(1, 16)]
 
     def test_computes_from_file_to_file(self) -> None:
         with tempfile.TemporaryDirectory() as folder, self.opened() as device:
@@ -192,7 +188,6 @@ def expect(kind: type[Exception], text: str) -> Iterator[None]:
 
 
 def cut(sizes: Sequence[int], barriers: Sequence[int] = ()) -> list[Chunk]:
-    """Return chunks of these sizes, one behind the other."""
     firsts = itertools.accumulate(sizes, initial=0)
     return [
         Chunk(number, first, size, number in barriers, number == len(sizes) - 1)
@@ -226,21 +221,11 @@ def drive(
     """Prepare and run; the pipeline hears of a chunk only `late_by` steps after the last."""
     device.prepare(job)
     link = device.describe().link
-    layout = SlotAllocator(
-        lambda units: slot_bytes(job.demand, units),
-        job.memory if link else 0,
-        job.slots if link else 1,
-        ring,
-        job.chunk,
-        sizes,
-    )
+    size, memory = functools.partial(slot_bytes, job.demand), job.memory if link else 0
+    layout = SlotAllocator(size, memory, job.slots if link else 1, ring, job.chunk, sizes)
     times: dict[int, ChunkTimes] = {}
-    pipeline = Pipeline(
-        device,
-        layout,
-        job.slots + 1 if link else 1,
-        lambda chunk, found: times.update({chunk.id: found}),
-    )
+    ahead = job.slots + 1 if link else 1
+    pipeline = Pipeline(device, layout, ahead, lambda c, found: times.update({c.id: found}))
     for chunk in chunks:
         pipeline.add([chunk])
         for _ in range(late_by):

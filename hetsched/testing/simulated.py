@@ -40,9 +40,8 @@ class StrictRuntime(SimulatedRuntime):
     Parameters
     ----------
     memory : int, bytes
-    seed : int
-        Of the costs, if none are given.
-    costs : callable, optional
+    seed, costs
+        Of the costs, or (phase, units, bytes) -> seconds.
     time : VirtualTime or RealTime, optional
         Virtual time with two copy engines, if none is given.
     ignores_waits : set of int

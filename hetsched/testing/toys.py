@@ -50,15 +50,8 @@ class Affine(Workload):
     def demand(self, p: Any, kind: str) -> MemoryDemand:
         return MemoryDemand(input_bytes=8 * WIDTH, work_bytes=0, output_bytes=8 * WIDTH)
 
-    def flops(self, p: Any, x: int) -> float:
-        return 2.0 * WIDTH * x
-
     def variants(self, kind: str) -> Sequence[Variant]:
         return [Variant("plain", "1", self._make), Variant("broken", "1", _broken)]
-
-    def generate(self, p: Any, seed: int, array: str, first: int, out: np.ndarray) -> None:
-        for i, unit in enumerate(out):
-            unit[...] = np.random.default_rng([seed, first + i]).standard_normal(unit.shape)
 
     def expected(self, inputs: Arrays) -> np.ndarray:
         return np.asarray(2 * inputs["x"] + 1)
@@ -98,9 +91,6 @@ class Update(Affine):
     def demand(self, p: Any, kind: str) -> MemoryDemand:
         return MemoryDemand(input_bytes=28, work_bytes=0, output_bytes=24, resident_bytes=24)
 
-    def generate(self, p: Any, seed: int, array: str, first: int, out: np.ndarray) -> None:
-        out[...] = np.random.default_rng([seed, first]).standard_normal(out.shape)
-
     def expected(self, inputs: Arrays) -> np.ndarray:
         return np.asarray(inputs["c"] + inputs["a"][:, None] * inputs["b"])
 
@@ -133,14 +123,9 @@ def stored(
 
 
 class ToyJob:
-    """The arrays of one job.
+    """The arrays of one job: files in `folder` where they are split, or in shared memory.
 
-    Parameters
-    ----------
-    folder : Path or None
-        Where split and out arrays are files; None: in shared memory.
-    dtypes : mapping
-        Array name -> stored dtype, where it isn't what kernels expect.
+    `dtypes`: of stored arrays, where it isn't what kernels expect.
     """
 
     def __init__(
@@ -176,7 +161,6 @@ class ToyJob:
         memory: int | None = None,
         variant: str = "plain",
     ) -> DeviceJob:
-        """Return the job for kernels of `kind`, with room for `slots` chunks."""
         demand = self.workload.demand(self.params, kind)
         return DeviceJob(
             workload=self.workload,
@@ -197,7 +181,6 @@ class ToyJob:
         return all(a.spec.is_whole or a.direct(0, 1) is not None for a in split)
 
     def result(self) -> np.ndarray:
-        """Return what the first output holds."""
         array = next(iter(self.outputs.values()))
         values = np.empty(array.spec.shape(self.load), array.spec.dtype)
         array.read(0, self.load, values)

@@ -16,10 +16,14 @@ PHILOX_WORDS = 4
 """Numbers per step of Philox's counter."""
 
 
+def _philox(seed: int, array: str) -> np.random.Philox:
+    entropy = [seed % 2**64, zlib.crc32(array.encode())]
+    return np.random.Philox(key=np.random.SeedSequence(entropy).generate_state(2, np.uint64))
+
+
 def unit_streams(seed: int, array: str, first: int, count: int) -> Iterator[np.random.Generator]:
     """Yield a generator for each unit from `first`; it is valid until the next one is taken."""
-    entropy = [seed % 2**64, zlib.crc32(array.encode())]
-    bits = np.random.Philox(key=np.random.SeedSequence(entropy).generate_state(2, np.uint64))
+    bits = _philox(seed, array)
     generator = np.random.Generator(bits)
     state = bits.state
     for unit in range(first, first + count):
@@ -28,18 +32,9 @@ def unit_streams(seed: int, array: str, first: int, count: int) -> Iterator[np.r
         yield generator
 
 
-def fill_normal(seed: int, array: str, first: int, out: np.ndarray) -> None:
-    """Fill `out` (count, ...), float32 or float64, C-contiguous, with standard normal units."""
-    for unit, generator in zip(
-        range(len(out)), unit_streams(seed, array, first, len(out)), strict=True
-    ):
-        generator.standard_normal(out=out[unit, ...], dtype=out.dtype)
-
-
 def fill_uniform(seed: int, array: str, first: int, out: np.ndarray) -> None:
     """Fill `out` (count,) with numbers from 0 to 1; all units are in one stream, by position."""
-    entropy = [seed % 2**64, zlib.crc32(array.encode())]
-    bits = np.random.Philox(key=np.random.SeedSequence(entropy).generate_state(2, np.uint64))
+    bits = _philox(seed, array)
     bits.advance(first // PHILOX_WORDS)
     skipped = first % PHILOX_WORDS
     out[...] = np.random.Generator(bits).random(skipped + len(out))[skipped:]
@@ -52,11 +47,11 @@ def fill_units(seed: int, array: str, first: int, out: np.ndarray) -> None:
     """
     real = out.real.dtype
     values = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)
-    if real in (np.float32, np.float64):
-        parts = values.view(real).reshape(*out.shape, out.itemsize // real.itemsize)
-        fill_normal(seed, array, first, parts)
-    else:
-        for unit, generator in enumerate(unit_streams(seed, array, first, len(out))):
+    parts = values.view(real).reshape(*out.shape, out.itemsize // real.itemsize)
+    for unit, generator in enumerate(unit_streams(seed, array, first, len(out))):
+        if real in (np.float32, np.float64):
+            generator.standard_normal(out=parts[unit], dtype=real)
+        else:
             values[unit] = generator.standard_normal(out.shape[1:]).astype(out.dtype)
     if values is not out:
         out[...] = values

@@ -43,45 +43,29 @@ class WithExtent(BaseWorkload):
         full = {key: value for key, value in explicit.items() if value is not None}
         if "dtype" in full:
             full["dtype"] = self.dtypes.parse(self.name, full["dtype"]).name
-        array, forms = self.inputs[0], self.forms(explicit)
+        array, forms, given = self.inputs[0], self.forms(explicit), full.get(self.extent)
         if array in arrays:
-            full = {"dtype": self._fitting(array, *arrays[array], full, forms), **full}
-            full[self.extent] = "x".join(map(str, arrays[array][0]))
-        elif not full.get(self.extent):
+            shape, dtype = arrays[array]
+            holds, text = f"{array} holds {dtype} of shape {shape}", "x".join(map(str, shape))
+            fitting = self.dtypes.fitting(dtype)
+            if fitting is None:
+                takes = self.dtypes.description
+                raise DataError(f"{holds}; {self.name} computes in {takes}")
+            if len(shape) not in map(len, forms):
+                counts = " or ".join(COUNTS[len(names)] for names in forms)
+                raise DataError(f"{holds}; {self.name} needs {counts} axes, {described(forms)}")
+            if min(shape) < 1:
+                raise DataError(f"{holds}: it is empty; nothing to compute")
+            if given and parse(str(given), forms) != shape:
+                way_out = f"give {text}, or leave it out"
+                raise DataError(f"{holds}, but {self.extent} is {given}; {way_out}")
+            full = {"dtype": fitting.name, **full, self.extent: text}
+        elif not given:
             wanted = f"{self.extent}, {described(forms)}, or an input array"
             raise UsageError(f"{self.name} needs a {wanted}")
         params = convert(self, full)
         self.load(params)
         return params
-
-    def _fitting(
-        self,
-        array: str,
-        shape: tuple[int, ...],
-        dtype: str,
-        full: Mapping[str, Any],
-        forms: Sequence[tuple[str, ...]],
-    ) -> str:
-        """Return the dtype that holds an input. Raises DataError: it doesn't fit."""
-        description, fitting = (
-            f"{array} holds {dtype} of shape {shape}",
-            self.dtypes.fitting(dtype),
-        )
-        if fitting is None:
-            takes = self.dtypes.description
-            raise DataError(f"{description}; {self.name} computes in {takes}")
-        if len(shape) not in map(len, forms):
-            counts = " or ".join(COUNTS[len(names)] for names in forms)
-            raise DataError(f"{description}; {self.name} needs {counts} axes, {described(forms)}")
-        if min(shape) < 1:
-            raise DataError(f"{description}: it is empty; nothing to compute")
-        given = full.get(self.extent)
-        if given and parse(str(given), forms) != shape:
-            text = "x".join(map(str, shape))
-            raise DataError(
-                f"{description}, but {self.extent} is {given}; give {text}, or leave it out"
-            )
-        return fitting.name
 
     def resized(self, p: Any, load: int) -> Any:
         sizes = getattr(p, self.extent).split("x")[1:]

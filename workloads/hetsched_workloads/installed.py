@@ -37,6 +37,13 @@ def late(module: str, make: str = "make") -> Callable[..., Any]:
     return call
 
 
+def by_tiles() -> list[Variant]:
+    """Return the variant of matrix products on OpenCL devices, where it is installed."""
+    installed = version("pyopencl")
+    make = late("hetsched_workloads.opencl_products")
+    return [Variant("tiles", f"pyopencl-{installed}", make)] if installed else []
+
+
 def by_opencl_fft(make: MakeByLibrary) -> tuple[Variant, ...]:
     """Return a variant for each library of Fourier transforms on OpenCL devices."""
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from msgspec import Meta
 
-from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant, version
+from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant
 from hetsched_workloads import DTYPES
-from hetsched_workloads.installed import late
+from hetsched_workloads.installed import by_tiles
 from hetsched_workloads.recomputed import Recomputed
 
 if TYPE_CHECKING:
@@ -45,13 +45,7 @@ class Matmul(Recomputed):
         )
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        if kind == "opencl" and (installed := version("pyopencl")):
-            return (
-                Variant(
-                    "tiles", f"pyopencl-{installed}", late("hetsched_workloads.opencl_products")
-                ),
-            )
-        return super().variants(kind)
+        return by_tiles() if kind == "opencl" else super().variants(kind)
 
     def kernel(self, p: MatmulParams, context: KernelContext) -> Kernel:
         def kernel(inputs: Arrays, outputs: Arrays) -> None:

@@ -25,7 +25,7 @@ from hetsched.workload import (
     version,
 )
 from hetsched_workloads import DTYPES
-from hetsched_workloads.installed import late
+from hetsched_workloads.installed import by_tiles
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,9 +64,8 @@ class MatrixUpdate(Workload):
         return 2.0 * x * p.cols * p.inner
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        if kind == "opencl" and (installed := version("pyopencl")):
-            tiles = late("hetsched_workloads.opencl_products")
-            return [Variant("tiles", f"pyopencl-{installed}", tiles)]
+        if kind == "opencl":
+            return by_tiles()
         if kind == "cuda" and (installed := version("cupy")):
             return [Variant("cublas", f"cupy-{installed}", on_gpu)]
         # NumPy's BLAS takes its number of threads from the environment.
@@ -110,7 +109,7 @@ class MatrixUpdate(Workload):
 
 
 def on_gpu(p: MatrixParams, chunk: int, context: KernelContext) -> Kernel:
-    """Return a kernel for the current stream, which computes in place."""
+    """A kernel that computes in place."""
     from cupy import cublas
 
     def kernel(inputs: Arrays, outputs: Arrays) -> None:

@@ -6,7 +6,7 @@ So there is one, for a unit, with arrays of its own: kernels of libraries know o
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyopencl.array
@@ -29,24 +29,19 @@ __kernel void pad(OUT(COMPLEX, z), IN(REAL, x), int rows, int cols)
 """A real matrix as a complex one, of at least its size."""
 
 
-class Transform(Protocol):
-    """Transforms arrays that begin with their buffers: forward unscaled, inverse by 1/n."""
-
-    def __call__(self, target: Any, source: Any, is_inverse: bool = False) -> None: ...
-
-
+Transform = Callable[..., None]
+"""transform(target, source, is_inverse=False) of arrays that begin with their buffers: forward
+unscaled, inverse by 1/n."""
 MakeTransform = Callable[[Any, tuple[int, ...], Any, tuple[int, ...]], Transform]
 """make(queue, shape, dtype, axes)"""
 
 
-class Plan:
+class Plan(NamedTuple):
     """A transform in one queue, and two arrays for it."""
 
-    def __init__(
-        self, queue: Any, shape: tuple[int, ...], dtype: Any, transform: Transform
-    ) -> None:
-        self.transform = transform
-        self.before, self.after = (pyopencl.array.empty(queue, shape, dtype) for _ in range(2))
+    transform: Transform
+    before: Any
+    after: Any
 
 
 class Plans:
@@ -74,7 +69,8 @@ class Plans:
             size = "x".join(map(str, shape))
             self._context.say(f"planning {size} {dtype} for OpenCL ...")
             transform = self._make(queue, shape, dtype, self._axes)
-            self._plans[queue] = Plan(queue, shape, dtype, transform)
+            arrays = (pyopencl.array.empty(queue, shape, dtype) for _ in range(2))
+            self._plans[queue] = Plan(transform, *arrays)
         return self._plans[queue]
 
 

@@ -205,13 +205,7 @@ class _Kernels:
         call.partials["targets"][:, 1] = self._p.ranks
 
     def count(self, call: StageCall) -> None:
-        """Count digits; in the first pass also the histogram, which later ones hand on.
-
-        Raises
-        ------
-        DataError
-            Values aren't finite, or their squares overflow.
-        """
+        """Count digits; in the first pass also the histogram, which later ones hand on."""
         import numpy as np
 
         moments, before, partials = call.values.now["moments"], call.values.before, call.partials

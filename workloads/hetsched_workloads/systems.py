@@ -18,8 +18,6 @@ MAX_GROWTH = 1e6
 """A relative residual above which growth counts as divergence. Arbitrary."""
 MIN_SIZE = 1e-140
 """Of the largest element of b: the squares of a residual 1e-14 as large don't underflow."""
-
-
 SLACK, ROUNDING = 2.0, 64.0
 """By how much a row of the result may be off: times what the criterion allows for the whole
 system; roundings of a product with a rounded x, and of a residual by recurrence."""
@@ -52,14 +50,8 @@ def row_errors(
 ) -> np.ndarray:
     """Return |b - A x| over what is right, of each of `rows`, in double precision.
 
-    Parameters
-    ----------
-    step : int, rows
-        Computed at once.
-    products : callable
-        (some rows, x in double precision) -> these rows of A x and of |A| |x|.
-    allowed : float
-        By the criterion.
+    `products`: (`step` rows, x in double precision) -> these rows of A x and of |A| |x|.
+    `allowed`: by the criterion.
     """
     import numpy as np
 
@@ -79,10 +71,7 @@ def row_errors(
 def change_of(values: Mapping[str, Any]) -> float:
     """Return the length of the last step, "steps", over |x|, "xx"; the length itself if b is 0.
 
-    Raises
-    ------
-    DataError
-        Squares of x overflow or underflow.
+    Raises DataError if squares of x overflow or underflow.
     """
     step, size = sum_of(values, "steps"), sum_of(values, "xx")
     if not math.isfinite(size):
@@ -110,10 +99,7 @@ def size_of_b(n: int, granule: int) -> list[Reduction]:
 def residual_of(values: Mapping[str, Any], of_b: Mapping[str, Any]) -> float:
     """Return |r| / |b|, with the r of `values` and the b of `of_b`; |r| itself where b is 0.
 
-    Raises
-    ------
-    DataError
-        Squares overflow, underflow, or aren't numbers.
+    Raises DataError if squares overflow, underflow, or aren't numbers.
     """
     r_squares, b_squares, largest = sum_of(values, "rr"), sum_of(of_b, "bb"), of_b["largest"]
     if not math.isfinite(b_squares):

@@ -17,18 +17,11 @@ def first_true(xp: Any, conditions: Any) -> int | None:
 
 
 def add_dots(xp: Any, partial: Any, granule: int, first: int, a: Any, b: Any) -> None:
-    """Write a.b of each granule of rows; the first row, `first`, begins one.
+    """Write a.b of each granule of rows to `partial`, on the host; the row `first` begins one.
 
     So rounding doesn't depend on the split: a device fills the sums of its own granules, adding
     the devices' arrays is exact, and every device adds up the same sums in the same order.
     `systems.sums` declares them.
-
-    Parameters
-    ----------
-    xp : module
-        NumPy or CuPy: that of the vectors.
-    partial : (granules,) float64
-        The partial result, on the host.
     """
     start, whole = first // granule, len(a) // granule
     if whole:

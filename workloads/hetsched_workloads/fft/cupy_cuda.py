@@ -40,8 +40,7 @@ class PlanSet:
         self._allocate = allocate or cupy.cuda.alloc
         self._area_bytes, self._area = -1, None
 
-    def _work_area(self, size: int) -> Any:
-        """Return a pointer to at least `size` bytes; plans keep the area they have received."""
+    def _work_area(self, size: int) -> Any:  # plans keep the area that they have received
         if size > self._area_bytes:
             self._area, self._area_bytes = self._allocate(max(size, 1)), size
         return self._area
@@ -60,16 +59,10 @@ class PlanSet:
         return self._plans[size]
 
     def run(self, source: Any, target: Any, direction: int) -> None:
-        """Transform all planes on the current stream.
-
-        Raises
-        ------
-        ValueError
-            The arrays aren't as large as the plan, which would write past their end.
-        """
+        """Transform all planes on the current stream. Raises ValueError."""
         expected = (len(source), *self._shape)
         for array in (source, target):
-            if array.shape != expected or not array.flags.c_contiguous:
+            if array.shape != expected or not array.flags.c_contiguous:  # it would write past them
                 raise ValueError(f"a plan for {expected} can't run on {array.shape}")
         self.plan(len(source)).fft(source, target, direction)
 
@@ -92,12 +85,11 @@ def plan_set(shape: tuple[int, ...], dtype: str, allocate: Any) -> PlanSet:
 
 
 def make(p: FftParams, chunk: int, context: KernelContext) -> Kernel:
-    """Return a kernel for up to `chunk` planes; it runs on the stream current at each call."""
     largest = max(1, min(chunk, MAX_POINTS // p.points))
     context.say(f"planning {p.shape[0]}x{p.shape[1]} {p.dtype} for cuFFT ...")
     plans = plan_set(p.shape, p.dtype, context.allocate)
     plans.plan(largest)
-    real = getattr(cupy, DTYPES[p.dtype].real)
+    real, factor = getattr(cupy, DTYPES[p.dtype].real), p.factor(p.transforms[-1])
 
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
         x, y = inputs["x"], outputs["y"]
@@ -108,8 +100,8 @@ def make(p: FftParams, chunk: int, context: KernelContext) -> Kernel:
                 source = target
             if p.direction != "forward":
                 plans.run(source, target, cufft.CUFFT_INVERSE)
-        if p.scale != 1.0:
+        if factor != 1.0:
             parts = y.view(real)
-            cupy.multiply(parts, real(p.scale), out=parts)
+            cupy.multiply(parts, real(factor), out=parts)
 
     return kernel

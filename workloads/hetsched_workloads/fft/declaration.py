@@ -119,11 +119,6 @@ class FftParams(msgspec.Struct, frozen=True):
         return math.prod(self.shape) * DTYPES[self.dtype].item_bytes
 
     @property
-    def scale(self) -> float:
-        """Factor of the last transform of planes."""
-        return 1.0 if self.direction == "forward" else 1.0 / self.points
-
-    @property
     def transforms(self) -> tuple[str, ...]:
         """SciPy's names of the transforms, one after the other."""
         if self.kind != "c2c":

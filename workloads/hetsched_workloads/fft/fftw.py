@@ -57,8 +57,7 @@ ROUNDS = 7
 STREAM_BYTES, MAX_STREAM_PIECES = 32 << 20, 64
 """Data that plans are compared on, input and output each: larger than most caches."""
 CACHE_LINE = 64
-"""Bytes of a cache line."""
-
+"""Bytes."""
 VERSIONS = f"{pyfftw.__version__} {pyfftw.fftw_version}"
 """Wisdom of others is of no use."""
 
@@ -71,10 +70,7 @@ _plans = OwnPlans()
 class FftwTransform:
     """Transforms units by plans for powers of two of them, so that few serve chunks of any size.
 
-    Raises
-    ------
-    RuntimeError
-        pyFFTW is bound to another library than FFTW.
+    Raises RuntimeError if pyFFTW is bound to another library than FFTW.
     """
 
     def __init__(self, library: str, p: FftParams, chunk: int, context: KernelContext) -> None:
@@ -103,7 +99,7 @@ class FftwTransform:
             for number, name in enumerate(p.transforms):
                 self._plan(size, name, number > 0)
         if self._effort != done and self._sizes[0] == known.largest_call():
-            known.save_effort(self._effort)
+            tuning.save(context.cache, "effort", known.effort_key, lambda: self._effort)
 
     def __call__(self, name: str, x: np.ndarray, y: np.ndarray) -> None:
         first = 0
@@ -231,18 +227,20 @@ def _exported(folder: str) -> list[str]:
 
 
 def _best(key: FftwPlanKey, x: np.ndarray, y: np.ndarray) -> pyfftw.FFTW:
-    """Return the fastest of a few plans and add its wisdom to the process's."""
+    """Return the fastest of a few plans, with its wisdom in the process's."""
     initial = pyfftw.export_wisdom()
     candidates: list[tuple[pyfftw.FFTW, tuple[bytes, bytes, bytes]]] = []
     end = time.perf_counter() + MAX_SECONDS
     while not candidates or (len(candidates) < MAX_ATTEMPTS and time.perf_counter() < end):
-        _replace_wisdom(initial)
+        pyfftw.forget_wisdom()
+        pyfftw.import_wisdom(initial)
         plan = _fftw(key, x, y, (key.effort,), MAX_TUNING_SECONDS)
         candidates.append((plan, pyfftw.export_wisdom()))
     x[...] = y[...] = 0  # planning leaves arbitrary values in them
     seconds = _compared([plan for plan, _ in candidates], key, x, y)
     plan, its_wisdom = candidates[seconds.index(min(seconds))]
-    _replace_wisdom(its_wisdom)
+    pyfftw.forget_wisdom()
+    pyfftw.import_wisdom(its_wisdom)
     plan.update_arrays(x, y)
     return plan
 
@@ -276,11 +274,6 @@ def _stream(like: np.ndarray, count: int) -> list[np.ndarray]:
     memory = pyfftw.zeros_aligned(stride * count, np.uint8, n=CACHE_LINE)
     starts = range(0, stride * count, stride)
     return [memory[at : at + like.nbytes].view(like.dtype).reshape(like.shape) for at in starts]
-
-
-def _replace_wisdom(wisdom_texts: tuple[bytes, bytes, bytes]) -> None:
-    pyfftw.forget_wisdom()
-    pyfftw.import_wisdom(wisdom_texts)
 
 
 def _fftw(

@@ -72,8 +72,13 @@ def make(library: str, p: FftParams, chunk: int, context: KernelContext) -> Kern
 
         planned = fftw.FftwTransform(library, p, chunk, context)
         return SplitKernel(p, planned, planned.units_per_call)
-    makers = {"scipy": _scipy, "ducc0": _ducc, "mkl": _mkl}
-    kernel = SplitKernel(p, makers[name](p, context), default_size(p, context.threads))
+    if name == "mkl":
+        from hetsched_workloads.fft import mkl_cpu
+
+        transform = mkl_cpu.make_transform(p)
+    else:
+        transform = {"scipy": _scipy, "ducc0": _ducc}[name](p, context)
+    kernel = SplitKernel(p, transform, default_size(p, context.threads))
     if p.is_planes:
         known = Tuned(library, p, context.threads, context.cache)
         kernel.units_per_call = known.call_size(chunk, context, lambda size: kernel.transform)
@@ -107,9 +112,3 @@ def _ducc(p: FftParams, context: KernelContext) -> Transform:
             ducc0.fft.c2c(x, axes, *options)
 
     return transform
-
-
-def _mkl(p: FftParams, context: KernelContext) -> Transform:
-    from hetsched_workloads.fft import mkl_cpu
-
-    return mkl_cpu.make_transform(p)

@@ -85,20 +85,12 @@ def _left(known: Tuned, changed_at: int) -> Tuning:
 
 
 class Tuned(NamedTuple):
-    """What jobs have in common that are tuned together.
+    """What jobs have in common that are tuned together."""
 
-    Attributes
-    ----------
-    library : str
-        Name and version.
-    cache : str
-        Folder; "": nothing is kept.
-    """
-
-    library: str
+    library: str  # Name and version
     p: FftParams
     threads: int
-    cache: str
+    cache: str  # Folder; "": nothing is kept
 
     @property
     def key(self) -> str:
@@ -149,13 +141,14 @@ class Tuned(NamedTuple):
         """Return the planes of FFTW's largest call: a power of two."""
         return powers(min(self.p.count, MAX_FFTW_CALL_BYTES // max(1, self.p.plane_bytes)))[0]
 
+    @property
+    def effort_key(self) -> str:
+        return f"{self.key} {self.largest_call()}"
+
     def effort(self) -> str:
         """Return the effort that FFTW's plans were made with; "" if there are none."""
-        known = load(self.cache, "effort").get(f"{self.key} {self.largest_call()}")
+        known = load(self.cache, "effort").get(self.effort_key)
         return known if known in (MEASURE, PATIENT) else ""
-
-    def save_effort(self, effort: str) -> None:
-        save(self.cache, "effort", f"{self.key} {self.largest_call()}", lambda: effort)
 
     def next_effort(self) -> str:
         """Return the effort that tuning plans with next; "" if there is none."""
@@ -217,7 +210,7 @@ def file_of(folder: str) -> Path:
 
 
 def changed(folder: str) -> int:
-    """Return when the file was changed last, by the system's clock; 0 without one."""
+    """Return when the file was changed last; 0 without one."""
     try:
         return file_of(folder).stat().st_mtime_ns
     except OSError:

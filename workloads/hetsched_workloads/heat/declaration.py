@@ -35,21 +35,12 @@ FORMS = (("ROWS", "COLS"), ("PLANES", "ROWS", "COLS"))
 MAX_FLOAT32 = 2.0**127 * (2 - 2.0**-23)
 DEFAULT_FRACTION = 0.9
 """Of the largest stable time step: how long a step is if none is given. Arbitrary."""
-BORDERS: Mapping[str, Border] = {
-    "periodic": "periodic",
-    "dirichlet": "fixed",
-    "neumann": "reflect",
-}
+BORDERS: dict[str, Border] = {"periodic": "periodic", "dirichlet": "fixed", "neumann": "reflect"}
 
 
 @functools.lru_cache(maxsize=256)
 def borders(text: str, axes: int) -> tuple[str, ...]:
-    """Return the border of each axis: one for all, or one each, as "periodic,neumann".
-
-    Raises
-    ------
-    UsageError
-    """
+    """Return the border of each axis: one for all, or one each, as "periodic,neumann"."""
     words = tuple(text.split(","))
     for word in words:
         if word not in BORDERS:
@@ -91,17 +82,14 @@ class HeatParams(msgspec.Struct, frozen=True):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return the points along each axis."""
         return extents.parse(self.grid, FORMS)
 
     @property
     def borders(self) -> tuple[str, ...]:
-        """Return the border of each axis."""
         return borders(self.border, len(self.shape))
 
     @property
     def ratio(self) -> float:
-        """Return diffusivity x time step / spacing^2, which multiplies the differences."""
         if self.time_step == 0:
             return DEFAULT_FRACTION * 0.5 / len(self.shape)
         return self.diffusivity * self.time_step / self.spacing**2
@@ -150,7 +138,6 @@ class Heat(extents.WithExtent, Solver):
         return (StateArray("u", p.shape[1:], p.dtype, 1, border, value, result="final"),)
 
     def reductions(self, p: HeatParams) -> Sequence[Reduction]:
-        """Return the number of steps, and the largest change if somebody needs it."""
         names = ("steps", "change") if p.tolerance > 0 else ("steps",)
         return [Reduction(name, combine="max") for name in names]
 

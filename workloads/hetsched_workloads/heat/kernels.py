@@ -71,13 +71,8 @@ def array_step(p: HeatParams, xp: Any, count: int) -> Step:
             work = area[: len(out)]
             xp.add(u[first : first + len(out)], u[first + 2 : first + 2 + len(out)], out=out)
             for axis in range(1, len(p.shape)):
-                _add_neighbours(
-                    xp,
-                    xp.moveaxis(own, axis, -1),
-                    xp.moveaxis(work, axis, -1),
-                    p.borders[axis],
-                    ghost,
-                )
+                along, sums = xp.moveaxis(own, axis, -1), xp.moveaxis(work, axis, -1)
+                _add_neighbours(xp, along, sums, p.borders[axis], ghost)
                 out += work
             xp.multiply(own, points, out=work)
             out -= work

@@ -37,7 +37,7 @@ def reference(p: HeatParams, initial: np.ndarray, steps: int) -> np.ndarray:
         modes = TRANSFORMS[border][0](modes, axis=axis)
     factor = np.ones(modes.shape)
     for axis, (border, size) in enumerate(zip(p.borders, p.shape, strict=True)):
-        part = ratio_of_modes(p, border, size)
+        part = _ratio_of_modes(p, border, size)
         factor -= part.reshape([-1 if i == axis else 1 for i in range(factor.ndim)])
     modes *= factor**steps
     for axis, border in reversed(tuple(enumerate(p.borders))):
@@ -46,7 +46,7 @@ def reference(p: HeatParams, initial: np.ndarray, steps: int) -> np.ndarray:
     return result
 
 
-def ratio_of_modes(p: HeatParams, border: str, size: int) -> np.ndarray:
+def _ratio_of_modes(p: HeatParams, border: str, size: int) -> np.ndarray:
     """Return what each mode along an axis loses in a step, (size,)."""
     k = np.arange(size)
     angle = {

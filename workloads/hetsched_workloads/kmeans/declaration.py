@@ -82,9 +82,9 @@ class KMeans(Solver):
         """Return them; `lloyd` explains what they contain."""
         from hetsched_workloads.kmeans import lloyd
 
-        moved = min(p.clusters, MAX_MOVED)
+        moved, table = min(p.clusters, MAX_MOVED), (p.clusters + 1, max(p.dimensions, 3))
         return (
-            Reduction("centroids", lloyd.centroids_shape(p), combine=lloyd.first_seed),
+            Reduction("centroids", table, combine=lloyd.first_seed),
             Reduction("members", (p.clusters, p.dimensions + 1)),
             Reduction("changed"),
             Reduction("extent", combine="max"),
@@ -114,7 +114,6 @@ class KMeans(Solver):
         return p.max_iterations
 
     def converged(self, p: KMeansParams, values: Values) -> bool:
-        """Return whether no point changed its cluster, or the centroids hardly moved."""
         from hetsched_workloads.kmeans import lloyd
 
         lloyd.check_extent(p, values.now)
@@ -132,7 +131,6 @@ class KMeans(Solver):
         return lloyd.relative_move(p, values.now)
 
     def flops(self, p: KMeansParams, x: int) -> float:
-        """Return those of an iteration: distances and sums."""
         return float(x) * (2 * p.clusters * p.dimensions + 2 * p.clusters + 3 * p.dimensions)
 
     def infer(self, explicit: Mapping[str, Any], arrays: Shapes) -> KMeansParams:

@@ -92,9 +92,12 @@ class LloydKernels:
                     keys /= nearest
                 index = int(keys.argmin())
                 best = min(best, (float(keys[index]), part.start + index))
-        if not is_given:
-            point = self._host(points[best[1]])
-            lloyd.write_seed(p, now, partials, best[0], rows.first + best[1], point)
+        if not is_given:  # a candidate for the next seed
+            table = partials["centroids"]
+            if count:
+                table[...] = now["centroids"]
+            table[count, : p.dimensions] = self._host(points[best[1]])
+            table[p.clusters, :3] = count + 1, best[0], rows.first + best[1]
 
     def _check(self, points: Any, rows: Rows) -> None:
         for part in self._blocks(rows.count):
@@ -166,11 +169,8 @@ class LloydKernels:
         return matrix @ block
 
     def _make_label_matrix(self, size: int) -> csc_array:
-        parts = (
-            np.ones(size, self._dtype),
-            np.zeros(size, np.int32),
-            np.arange(size + 1, dtype=np.int32),
-        )
+        ones, zeros = np.ones(size, self._dtype), np.zeros(size, np.int32)
+        parts = ones, zeros, np.arange(size + 1, dtype=np.int32)
         return csc_array(parts, shape=(self._p.clusters, size))
 
     def _squares(self, points: Any, centroids: Any, labels: Any) -> Any:

@@ -24,17 +24,12 @@ from hetsched.errors import DataError
 Named = Mapping[str, np.ndarray]
 
 
-def centroids_shape(p: Any) -> tuple[int, int]:
-    return p.clusters + 1, max(p.dimensions, 3)
-
-
 def seeds_so_far(p: Any, values: Named) -> int:
-    """Return how many seeds k-means++ has chosen."""
     return int(values["centroids"][p.clusters, 0]) if "centroids" in values else 0
 
 
 def seeds(p: Any, values: Named) -> np.ndarray:
-    """Return the table of centroids, (clusters, dimensions); rows without a seed are undefined."""
+    """Return the centroids, (clusters, dimensions); rows without a seed are undefined."""
     return values["centroids"][: p.clusters, : p.dimensions]
 
 
@@ -96,22 +91,10 @@ def first_seed(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def merge_farthest(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the farthest of all points, the farthest first."""
     rows = np.concatenate(parts)
     order = np.lexsort((rows[:, 1], -rows[:, 0]))
     merged: np.ndarray = rows[order[: len(parts[0])]]
     return merged
-
-
-def write_seed(
-    p: Any, values: Named, partials: Named, key: float, index: int, point: np.ndarray
-) -> None:
-    """Write the table with a candidate for the next seed."""
-    count, table = seeds_so_far(p, values), partials["centroids"]
-    if count:
-        table[...] = values["centroids"]
-    table[count, : p.dimensions] = point
-    table[p.clusters, :3] = count + 1, key, index
 
 
 def write_centroids(p: Any, partials: Named, centroids: np.ndarray) -> None:
@@ -126,7 +109,6 @@ def write_centroids(p: Any, partials: Named, centroids: np.ndarray) -> None:
 
 
 def stream_key(seed: int, number: int) -> int:
-    """Return the key of the stream of a round."""
     return int(np.random.SeedSequence((seed, number)).generate_state(1, np.uint64)[0])
 
 

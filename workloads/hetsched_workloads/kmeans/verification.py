@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from hetsched.workload import Arrays, Rows
-from hetsched.workload.streams import fill_normal, unit_streams
+from hetsched.workload.streams import fill_units, unit_streams
 from hetsched_workloads.kmeans.declaration import KMeansParams
 
 BLOCK_BYTES = 1 << 22
@@ -17,12 +18,9 @@ TOLERANCE = 32.0
 
 def generate(p: KMeansParams, seed: int, array: str, first: int, out: np.ndarray) -> None:
     """Fill `out` with points of `clusters` normal distributions, or with starting centroids."""
-    fill_normal(seed, array, first, out)
-    centres = np.empty((p.clusters, p.dimensions))
-    for centre, generator in zip(
-        centres, unit_streams(seed, "centres", 0, p.clusters), strict=True
-    ):
-        centre[...] = SEPARATION * generator.standard_normal(p.dimensions)
+    fill_units(seed, array, first, out)
+    streams = unit_streams(seed, "centres", 0, p.clusters)
+    centres = np.array([SEPARATION * each.standard_normal(p.dimensions) for each in streams])
     out += centres[np.arange(first, first + len(out)) * 7 % p.clusters]
 
 
@@ -32,38 +30,26 @@ def errors(p: KMeansParams, inputs: Arrays, outputs: Arrays, rows: Rows) -> np.n
     Computed from differences in double precision, in units of what rounding explains. All rows
     are wrong if the inertia is not the sum of all squares.
     """
-    centroids, eps = outputs["centroids"], float(np.finfo(inputs["points"].dtype).eps)
+    points, labels, centroids = inputs["points"], outputs["labels"], outputs["centroids"]
+    eps = float(np.finfo(points.dtype).eps)
     size = np.square(centroids - centroids[0]).sum(axis=1).max()
     excess = np.empty(rows.count)
     step = max(1, BLOCK_BYTES // (8 * p.clusters))
     for first in range(rows.first, rows.stop, step):
         part = slice(first, min(first + step, rows.stop))
-        squares = _squares(inputs["points"][part], centroids)
-        chosen = _chosen(squares, outputs["labels"][part])
+        squares = cdist(points[part], centroids, "sqeuclidean")
+        label = labels[part]
+        is_label = (label >= 0) & (label < p.clusters)
+        chosen = squares[np.arange(len(label)), np.where(is_label, label, 0)]
         scale = size + squares[:, 0] + np.square(centroids[0]).sum() * eps
         allowed = TOLERANCE * eps * np.sqrt(p.dimensions) * scale
-        difference = chosen - squares.min(axis=1)
+        difference = np.where(is_label, chosen, np.nan) - squares.min(axis=1)
         excess[part.start - rows.first : part.stop - rows.first] = np.divide(
             difference, allowed, out=np.where(difference == 0, 0.0, np.inf), where=allowed > 0
         )
-    if not _inertia_is_right(inputs["points"], outputs):
+    if not _inertia_is_right(points, outputs):
         excess[...] = np.inf
     return excess
-
-
-def _squares(points: np.ndarray, centroids: np.ndarray) -> np.ndarray:
-    """Return the squared distances, (points, clusters)."""
-    squares = np.empty((len(points), len(centroids)))
-    for cluster, centroid in enumerate(centroids):
-        squares[:, cluster] = np.square(points - centroid).sum(axis=1)
-    return squares
-
-
-def _chosen(squares: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return the squares of the labelled clusters; NaN for labels out of range."""
-    is_label = (labels >= 0) & (labels < squares.shape[1])
-    chosen = squares[np.arange(len(squares)), np.where(is_label, labels, 0)]
-    return np.where(is_label, chosen, np.nan)
 
 
 def _inertia_is_right(points: np.ndarray, outputs: Arrays) -> bool:

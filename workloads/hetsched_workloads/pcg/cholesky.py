@@ -32,26 +32,11 @@ diagonal dominates."""
 
 
 class RowFactors:
-    """The preconditioner of some blocks.
+    """The preconditioner of some blocks of `block` rows: `pointers`, `columns` and `lower` are
+    the CSR of V, `inverse` is 1 / D.
 
-    Parameters
-    ----------
-    pointers : (rows + 1,) int
-        Of these rows, in `columns` and `values`.
-    first : int
-        The first row; a block that begins before it or ends after the last row is cut.
-    block : int, rows
-
-    Attributes
-    ----------
-    pointers, columns, lower : CSR of V
-    inverse : (rows,)
-        1 / D.
-
-    Raises
-    ------
-    DataError
-        A block has no factors.
+    `first`: the first row; a block that begins before it or ends after the last row is cut.
+    Raises DataError if a block has no factors.
     """
 
     def __init__(
@@ -82,7 +67,6 @@ class RowFactors:
         self.inverse = inverse.astype(values.dtype)
 
     def solve(self, r: np.ndarray, z: np.ndarray) -> None:
-        """Write M^-1 r to z."""
         _solve(self.pointers, self.columns, self.lower, self.inverse, r, z)
 
 

@@ -96,14 +96,9 @@ def _compile(dtype: str, index_dtype: str) -> None:
 def _multiply(
     pointers: Any, columns: Any, values: Any, p: Any, q: Any, first: Any, granule: int, sums: Any
 ) -> None:
-    """Write the rows of A p to q, and p.q of each granule to `sums`.
+    """Write the rows of A p to q, and p.q of each granule to `sums`; p is whole.
 
-    Parameters
-    ----------
-    pointers : (count + 1,)
-        Of own rows, as are `columns` and `values`; p is whole.
-    first : uint64
-        The first row. Indices are unsigned, since numba would test others for negative values.
+    Indices are unsigned, since numba would test others for negative values.
     """
     unit, ahead = np.uint64(1), np.uint64(AHEAD)
     place = np.uint64(pointers[0])

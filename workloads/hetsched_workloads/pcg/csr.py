@@ -39,15 +39,14 @@ def diagonal(xp: Any, rows: Rows, values: Any, columns: Any, pointers: Any) -> A
 def check_rows(
     xp: Any, rows: Rows, values: Any, columns: Any, pointers: Any, nonzeros: int
 ) -> None:
-    """Check own rows of a matrix with this many nonzeros.
-
-    Raises
-    ------
-    DataError
-        Pointers that don't rise from 0 to the number of nonzeros; columns out of range, unsorted
-        or repeated; NaN or infinity.
-    """
-    _check_pointers(xp, rows, pointers, nonzeros)
+    """Raise DataError unless pointers, columns and values of own rows are those of a matrix."""
+    if (row := first_true(xp, pointers[1:] < pointers[:-1])) is not None:
+        raise DataError(f"A.indptr falls after row {rows.first + row}; it must rise")
+    first, last = int(pointers[0]), int(pointers[-1])
+    if first < 0 or last > nonzeros or (rows.is_first and first != 0):
+        raise DataError(f"A.indptr reaches from {first} to {last}, A has {nonzeros} nonzeros")
+    if rows.is_last and last != nonzeros:
+        raise DataError(f"A.indptr ends with {last}, A has {nonzeros} nonzeros")
     for row_of, part in _pieces(xp, rows, pointers):
         _check_entries(xp, row_of, columns[part], values[part], rows.load)
 
@@ -69,16 +68,6 @@ def _pieces(xp: Any, rows: Rows, pointers: Any) -> Iterator[tuple[Any, slice]]:
         own = pointers[first : first + CHECKED_ROWS + 1]
         part = slice(int(own[0]) - start, int(own[-1]) - start)
         yield entry_rows(xp, own) + rows.first + first, part
-
-
-def _check_pointers(xp: Any, rows: Rows, own: Any, nonzeros: int) -> None:
-    if (row := first_true(xp, own[1:] < own[:-1])) is not None:
-        raise DataError(f"A.indptr falls after row {rows.first + row}; it must rise")
-    first, last = int(own[0]), int(own[-1])
-    if first < 0 or last > nonzeros or (rows.is_first and first != 0):
-        raise DataError(f"A.indptr reaches from {first} to {last}, A has {nonzeros} nonzeros")
-    if rows.is_last and last != nonzeros:
-        raise DataError(f"A.indptr ends with {last}, A has {nonzeros} nonzeros")
 
 
 def _check_entries(xp: Any, row_of: Any, columns: Any, values: Any, n: int) -> None:

@@ -37,13 +37,7 @@ class CupyKernels(PcgKernels):
         self._columns: RowCache[Any] = RowCache()
 
     def write_product(self, call: StageCall, x: Any, y: Any) -> None:
-        """Write own rows of A x to y; CuPy's indices are int32.
-
-        Raises
-        ------
-        JobFailed
-            There are too many rows or nonzeros for such indices.
-        """
+        """Write own rows of A x to y; CuPy's indices are int32. Raises JobFailed."""
         rows, (data, columns, pointers) = call.rows, self.own(call)
         largest = max(len(data), rows.load)
         if largest > MAX_INDEX:

@@ -196,25 +196,8 @@ class Pcg(LinearSystem):
         return params
 
 
-def grid_axes(grid: str) -> tuple[int, ...]:
-    """Return the points of a grid along its one to three axes. Raises UsageError."""
-    return parse(grid, FORMS)
-
-
-def poisson_nonzeros(axes: tuple[int, ...]) -> int:
-    """Return the nonzeros of the Laplacian on a grid: each point and its neighbours."""
-    points = math.prod(axes)
-    return points + sum(2 * (points - points // size) for size in axes)
-
-
 def matrix_sizes(explicit: Mapping[str, Any], arrays: Shapes) -> dict[str, Any]:
-    """Return `explicit` with the rows of the matrix among the inputs, and what its indices are.
-
-    Raises
-    ------
-    UsageError, DataError
-        There is a grid too, or n is another number.
-    """
+    """Return `explicit` with the rows of the matrix among the inputs, and what its indices are."""
     if explicit.get("grid"):
         raise UsageError("give either the matrix A or a grid, not both")
     rows = arrays["A.indptr"][0][0] - 1
@@ -226,14 +209,15 @@ def matrix_sizes(explicit: Mapping[str, Any], arrays: Shapes) -> dict[str, Any]:
 
 
 def grid_sizes(explicit: Mapping[str, Any], arrays: Shapes) -> dict[str, Any]:
-    """Return `explicit` with the sizes of a generated Poisson problem. Raises UsageError."""
+    """Return `explicit` with the sizes of a generated Poisson problem."""
     full = {key: value for key, value in explicit.items() if value is not None}
     if not full.get("grid"):
         raise UsageError("pcg needs the inputs A and b, or a grid, as --grid 100x100x100")
-    axes = grid_axes(str(full["grid"]))
+    axes = parse(str(full["grid"]), FORMS)
     points = math.prod(axes)
     if str(full.setdefault("n", points)) != str(points):
         raise UsageError(f"grid {full['grid']} has {points} points, n is {full['n']}")
-    full["nonzeros"] = poisson_nonzeros(axes)
+    # Each point and its neighbours
+    full["nonzeros"] = points + sum(2 * (points - points // size) for size in axes)
     full["index_dtype"] = "int32" if full["nonzeros"] <= MAX_INT32 else "int64"
     return full

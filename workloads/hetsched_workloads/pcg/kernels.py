@@ -192,10 +192,9 @@ class PcgKernels:
         matrix = self.to_host(columns[part]), self.to_host(data[part])
         return RowFactors(own - own[0], *matrix, first, self._granule)
 
-    def solver(self, factors: Any) -> Callable[[Any, Any], None]:
-        """Return what writes z to its second argument for an r, by incomplete factors."""
-        solve: Callable[[Any, Any], None] = factors.solve
-        return solve
+    def solver(self, factors: Any) -> Any:
+        """Return solve(r, z), which writes z = M^-1 r by incomplete factors."""
+        return factors.solve
 
     def weights(self, call: StageCall) -> Any:
         """Return 1 / diag(A) of own rows; ones without a preconditioner."""

@@ -12,8 +12,9 @@ import numpy as np
 
 from hetsched.workload import Arrays, Rows
 from hetsched.workload.streams import fill_uniform
+from hetsched_workloads.extents import parse
 from hetsched_workloads.pcg.csr import CHECKED_ROWS, entry_rows
-from hetsched_workloads.pcg.declaration import PcgParams, grid_axes
+from hetsched_workloads.pcg.declaration import FORMS, PcgParams
 from hetsched_workloads.systems import row_errors
 
 
@@ -29,21 +30,17 @@ def generate(p: PcgParams, seed: int, array: str, first: int, out: np.ndarray) -
         out[0] = 0
     for start in range(0, p.n, CHECKED_ROWS):
         rows = np.arange(start, min(start + CHECKED_ROWS, p.n))
-        columns, exists = _stencil(grid_axes(p.grid), rows)
+        columns, exists = _stencil(parse(p.grid, FORMS), rows)
         if part == "indptr":
             out[start + 1 : start + 1 + len(rows)] = size + np.cumsum(exists.sum(axis=1))
             size = int(out[start + len(rows)])
             continue
-        diagonal = columns == rows[:, None]
-        content = columns if part == "indices" else np.where(diagonal, 2 * diagonals(p.grid), -1)
+        content = columns
+        if part == "data":
+            content = np.where(columns == rows[:, None], 2 * len(parse(p.grid, FORMS)), -1)
         content = content[exists]
         out[size : size + len(content)] = content
         size += len(content)
-
-
-def diagonals(grid: str) -> int:
-    """Return the number of axes with neighbours: half the diagonal element."""
-    return len(grid_axes(grid))
 
 
 def _stencil(axes: tuple[int, ...], rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
