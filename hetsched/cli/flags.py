@@ -186,10 +186,8 @@ def memory(value: str) -> int:
 def future(value: str, now: datetime.datetime | None = None) -> float:
     """Read a point in time after `now` (with its zone) as seconds since the epoch.
 
-    A duration from now ("2h", "90m"), a time of day, today or tomorrow ("18:30"), or a date with a
-    time in ISO format; without a zone in the local one.
-
-    Raises UsageError (malformed, or not in the future).
+    A duration ("2h"), a time of day, today or tomorrow, or a date with a time in ISO format;
+    without a zone in the local one. Raises UsageError.
     """
     return _moment(
         value.strip().removeprefix("+"), now, 1, "examples: 18:30, 2026-11-23T06:00, 2h"

@@ -22,11 +22,7 @@ _begun = threading.Event()
 
 
 def install_handler(end: Callable[[], object]) -> None:
-    """Note every Ctrl-C from now on. For main().
-
-    It calls `end`, which should not return, until `begin`; then it raises KeyboardInterrupt as
-    Python does.
-    """
+    """Note every Ctrl-C from now on; call `end`, which does not return, until `begin`."""
     is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_default and threading.current_thread() is threading.main_thread():
         _unseen.clear()
@@ -51,7 +47,6 @@ def begin() -> None:
 
 
 def is_unseen() -> bool:
-    """Return whether there was a Ctrl-C that nobody has noted."""
     return _unseen.is_set()
 
 

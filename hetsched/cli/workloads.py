@@ -199,10 +199,7 @@ def flags_command(
 def job_spec(
     workload: str, params: Mapping[str, Any], options: Mapping[str, Any], force: bool = False
 ) -> JobSpec:
-    """Make the request of the values of JOB_FLAGS that were given.
-
-    Raises UsageError (with the name of the flag that is wrong).
-    """
+    """Make the request of the values of JOB_FLAGS that were given. Raises UsageError."""
     fields = {"workload": workload, "params": dict(params), **options}
     after = fields.pop("after", ())
     inputs = flags.by_array("--input", fields.pop("input", None))
@@ -221,11 +218,9 @@ def job_spec(
 
 
 def check_without_files(workload: BaseWorkload, spec: JobSpec) -> None:
-    """Check the parameters before anything is started or sent.
+    """Check the parameters before anything is started or sent. Raises UsageError, DataError.
 
     With input files the parameters also depend on the files' headers, which the engine reads.
-
-    Raises UsageError, DataError.
     """
     for array in spec.inputs:
         if array and array not in (*workload.inputs, *workload.input_names):
@@ -239,24 +234,20 @@ def params_flags(workload: BaseWorkload) -> list[Flag]:
     """Return a flag for each field of `workload.Params` that isn't always inferred."""
     struct = msgspec.inspect.type_info(workload.Params)
     assert isinstance(struct, msgspec.inspect.StructType)
-    return [
-        _params_flag(field)
-        for field in struct.fields
-        if getattr(field.type, "extra", None) != INFERRED
-    ]
-
-
-def _params_flag(field: msgspec.inspect.Field) -> Flag:
-    kind, help = _bare(field.type)
-    if field.default is not msgspec.NODEFAULT and field.default not in (None, ""):
-        help = f"{help} [default: {field.default}]".strip()
-    if isinstance(kind, msgspec.inspect.BoolType):
-        hyphened = field.name.replace("_", "-")
-        return Flag(field.name, "", help, other=f"--no-{hyphened}")
-    if isinstance(kind, msgspec.inspect.LiteralType):
-        choices = [str(value) for value in kind.values]
-        return Flag(field.name, "|".join(choices), help, flags.choice(choices))
-    return Flag(field.name, field.name.upper(), help, flags.text)
+    found = []
+    for field in struct.fields:
+        kind, help = _bare(field.type)
+        if field.default is not msgspec.NODEFAULT and field.default not in (None, ""):
+            help = f"{help} [default: {field.default}]".strip()
+        flag = Flag(field.name, field.name.upper(), help, flags.text)
+        if isinstance(kind, msgspec.inspect.BoolType):
+            flag = replace(flag, metavar="", other=f"--no-{field.name.replace('_', '-')}")
+        elif isinstance(kind, msgspec.inspect.LiteralType):
+            names = [str(value) for value in kind.values]
+            flag = replace(flag, metavar="|".join(names), read=flags.choice(names))
+        if getattr(field.type, "extra", None) != INFERRED:
+            found.append(flag)
+    return found
 
 
 def _bare(kind: msgspec.inspect.Type) -> tuple[msgspec.inspect.Type, str]:

@@ -34,10 +34,8 @@ if TYPE_CHECKING:
     from typer._click import Context
 
     from hetsched.models import Knot
-    from hetsched.models.samples import CurveName
     from hetsched.store.model_records import Export, ModelKey, StoredModel, StoredRaces
 
-CURVES: tuple[CurveName, ...] = ("total", "compute", "h2d", "d2h")
 STANDARD = "-"  # File name that stands for standard input or output
 MAX_BYTES = 256 << 20
 """Largest export, enough for thousands of models. A larger file isn't one and is refused."""
@@ -115,8 +113,14 @@ def list_models(workload: WorkloadName = None, device: Device = None, json: Json
 
 def _summary_lines(summaries: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Yield a heading, and a row for each model below the line of its parameters."""
+    cells = []
+    for each in summaries:
+        units, seconds = each["points"][-1]
+        names = (f"  {short_device(each['device'])}", f"{each['variant']} {each['version']}")
+        speed = (number(units), number(units / seconds), percent(each["within"]))
+        cells.append((*names, each["storage"], each["co_runners"], str(each["runs"]), *speed))
     header = ("device", "variant", "storage", "beside", "runs", "units", "units/s", "within")
-    heading, *rows = columns(header, list(map(_summary_row, summaries)), 4)
+    heading, *rows = columns(header, cells, 4)
     yield heading
     title = ""
     for summary, row in zip(summaries, rows, strict=True):
@@ -134,14 +138,6 @@ def _summary(model: StoredModel) -> dict[str, Any] | None:
     points = [(float(u), float(s)) for u, s in getattr(speeds.total, "points", ())]
     more = {"runs": model.runs, "points": points, "within": knots[-1].half_width}
     return {**msgspec.structs.asdict(model.key), **more}
-
-
-def _summary_row(summary: dict[str, Any]) -> tuple[str, ...]:
-    units, seconds = summary["points"][-1]
-    names = (f"  {short_device(summary['device'])}", f"{summary['variant']} {summary['version']}")
-    speed = (number(units), number(units / seconds), percent(summary["within"]))
-    runs = str(summary["runs"])
-    return (*names, summary["storage"], summary["co_runners"], runs, *speed)
 
 
 def show(
@@ -185,6 +181,8 @@ def _of_work(workload: str, models: list[StoredModel], work: str | None) -> list
 
 def _details(model: StoredModel) -> dict[str, Any]:
     """Return one model as JSON; gap (s) and slope (s per unit) only for a straight line."""
+    from hetsched.models.measuring import CURVES
+
     curves: dict[str, dict[str, Any]] = {}
     for name in CURVES:
         if knots := model.knots(name):

@@ -216,8 +216,7 @@ def _save(
 def change_each(numbers: Iterable[int], change: Callable[[Control, int], str]) -> None:
     """Call `change` for each job once and print the line that it returns, or its error.
 
-    A job that can't be changed doesn't keep the others from it. Raises the error of a single job,
-    and typer.Exit with the code of the first of several jobs' errors.
+    A job that can't be changed doesn't keep the others from it; the first error gives the code.
     """
     numbers = list(dict.fromkeys(numbers))
     codes = []

@@ -121,7 +121,10 @@ def uninstall() -> None:
 
 def status(json: Json = False) -> int:
     systemctl("show", "--property=Version")
-    units = {unit: _properties(unit) for unit in UNITS}
+    units = {}
+    for unit in UNITS:  # those that systemd doesn't know are missing
+        output = systemctl("show", unit, f"--property={','.join(PROPERTIES)}").stdout
+        units[unit] = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
     is_running = units[SERVICE].get("ActiveState") == "active"
     rows = [_row(unit, values) for unit, values in units.items()]
     lines = columns(("unit", "installed", "state", ""), rows, 4)
@@ -145,11 +148,7 @@ def _row(unit: str, values: dict[str, str]) -> tuple[str, str, str, str]:
 
 
 def systemctl(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run ``systemctl --user WORDS``.
-
-    Raises Unavailable: there is none, or no service manager of this user, or, if `check`, the
-    command failed.
-    """
+    """Run ``systemctl --user WORDS``. Raises Unavailable; if it fails, only with `check`."""
     command = f"systemctl --user {' '.join(words)}"
     try:
         result = subprocess.run(
@@ -169,12 +168,6 @@ def systemctl(*words: str, check: bool = True) -> subprocess.CompletedProcess[st
 
 def _is_active(unit: str) -> bool:
     return systemctl("is-active", "--quiet", unit, check=False).returncode == 0
-
-
-def _properties(unit: str) -> dict[str, str]:
-    """Return properties of `unit`; those that systemd doesn't know are missing."""
-    output = systemctl("show", unit, f"--property={','.join(PROPERTIES)}").stdout
-    return dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
 
 
 # ---- the text and the place of the unit files

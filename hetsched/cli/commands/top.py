@@ -23,7 +23,7 @@ from hetsched.cli.terminal import can_move_cursor
 from hetsched.client.control import Control
 from hetsched.errors import HetschedError, UsageError
 from hetsched.text import MAX_GROUP_ROWS, clean, columns, grouped_rows, number, parameters
-from hetsched.transport.messages import DaemonOverview, DeviceActivity, JobLine
+from hetsched.transport.messages import DaemonOverview, DeviceActivity
 from hetsched.units import counted, format_bytes, format_seconds
 
 INTERVAL_SECONDS = 1.0
@@ -107,7 +107,14 @@ def screen(overview: DaemonOverview | None, error: str, height: int) -> Text:
     """Return `height` lines; the last one is `error`, or the keys."""
     lines = [Text("hetsched: waiting for the daemon", "bold")]
     if overview is not None:
-        lines = [_title(overview), Text(), *_devices(overview), Text(), *_jobs(overview)]
+        title = (
+            f"hetsched, up {format_seconds(overview.daemon.uptime_seconds)}"
+            f"{', stopping' if overview.is_stopping else ''}:"
+            f" {overview.running} running, {overview.waiting} waiting, {overview.ended} ended;"
+            f" {format_bytes(overview.arena_used)} of {format_bytes(overview.arena_limit)}"
+        )
+        devices, jobs = _devices(overview), _jobs(overview)
+        lines = [Text(title, "bold"), Text(), *devices, Text(), *jobs]
     return _screen(lines, error, height)
 
 
@@ -115,16 +122,6 @@ def _screen(lines: Sequence[Text], error: str, height: int) -> Text:
     lines = [*lines, *[Text()] * height][: height - 1]
     footer = Text(clean(error), "red") if error else Text(KEYS, "dim")
     return Text("\n", no_wrap=True, overflow="crop").join([*lines, footer])
-
-
-def _title(overview: DaemonOverview) -> Text:
-    stopping = ", stopping" if overview.is_stopping else ""
-    return Text(
-        f"hetsched, up {format_seconds(overview.daemon.uptime_seconds)}{stopping}:"
-        f" {overview.running} running, {overview.waiting} waiting, {overview.ended} ended;"
-        f" {format_bytes(overview.arena_used)} of {format_bytes(overview.arena_limit)}",
-        "bold",
-    )
 
 
 def _devices(overview: DaemonOverview) -> list[Text]:
@@ -197,15 +194,13 @@ def _link(activity: DeviceActivity) -> str:
 def _jobs(overview: DaemonOverview) -> list[Text]:
     if not overview.jobs:
         return [Text("no jobs; try: hetsched submit fft --batch 256x512x512", "dim")]
+    rows = []
+    for job in overview.jobs:
+        since = job.submitted_at if job.started_at is None else job.started_at
+        name = f"{job.workload} ({job.label})" if job.label else job.workload
+        stage = f"{event_detail(job.state)}, {format_seconds(max(0.0, overview.now - since))}"
+        cells = (str(job.job), str(job.priority), name, word(job.state), stage)
+        rows.append((*cells, parameters(job.params)))
     header = ("job", "prio", "workload", "state", "", "parameters")
-    cells = [_job_cells(job, overview.now) for job in overview.jobs]
-    first, *others = columns(header, cells, len(header))
+    first, *others = columns(header, rows, len(header))
     return [Text(first, "bold"), *map(Text, others)]
-
-
-def _job_cells(job: JobLine, now: float) -> tuple[str, ...]:
-    since = job.submitted_at if job.started_at is None else job.started_at
-    name = f"{job.workload} ({job.label})" if job.label else job.workload
-    stage = f"{event_detail(job.state)}, {format_seconds(max(0.0, now - since))}"
-    cells = (str(job.job), str(job.priority), name, word(job.state), stage)
-    return (*cells, parameters(job.params))
