@@ -80,24 +80,18 @@ class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def seconds(self, units: int, bytes_per_unit: float, flops_per_unit: float) -> float:
         """Modelled seconds of one operation on `units`."""
-        table = self.table()
-        if table is not None:
-            return _interpolated(table, units)
+        if (table := self.table()) is not None:
+            after = bisect_right(table, units, key=lambda point: point[0])
+            if after in (0, len(table)):
+                nearest, seconds = table[0 if after == 0 else -1]
+                return seconds * units / nearest
+            (x, start), (next_x, end) = table[after - 1], table[after]
+            return start + (end - start) * (units - x) / (next_x - x)
         if self.unit is not None:
             return self.gap_seconds() + units * parse_time(self.unit)
         rate, quantity = parse_rate(self.rate or "")
         amount = bytes_per_unit if quantity == "B" else flops_per_unit
         return self.gap_seconds() + units * amount / rate
-
-
-def _interpolated(table: list[tuple[float, float]], units: float) -> float:
-    """Return the seconds at `units`, linear between points, proportional outside them."""
-    after = bisect_right(table, units, key=lambda point: point[0])
-    if after in (0, len(table)):
-        nearest, seconds = table[0 if after == 0 else -1]
-        return seconds * units / nearest
-    (x, start), (next_x, end) = table[after - 1], table[after]
-    return start + (end - start) * (units - x) / (next_x - x)
 
 
 class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -260,15 +254,9 @@ def shipped() -> list[str]:
 
 
 def load(name: str | None = None) -> tuple[Config, str]:
-    """Load the configuration `name` (a shipped name or a path).
+    """Load the configuration `name`, a shipped name or a path; return it and its file's path.
 
-    Returns
-    -------
-    Config, and the path of its file.
-
-    Raises
-    ------
-    InputMissing, ConfigError
+    Raises InputMissing, ConfigError.
     """
     name = name or os.environ.get("HETSCHED_CONFIG") or None
     if name is None:
@@ -286,12 +274,7 @@ def profiles() -> list[str]:
 
 
 def load_profile(name: str) -> tuple[Config, str]:
-    """Load the machine profile `name` (a shipped name or a path); see `load`.
-
-    Raises
-    ------
-    InputMissing, ConfigError
-    """
+    """Load the machine profile `name` as `load` does a configuration."""
     path = _path_of(name, "profile", shipped_folder() / "profiles", profiles())
     return parse(_read(path), str(path)), str(path)
 
@@ -369,14 +352,10 @@ def _rephrased(invalid: str, raw: Any) -> str:
         problem = "there may be several of them: write [[device]] instead of [device]"
     elif problem.startswith("Expected"):
         wanted = problem.removeprefix("Expected ").partition(", got")[0]
-        names = re.sub(r"`([\w |]+)`", lambda found: _types(found[1]), wanted)
+        wanted = wanted.replace(" | null", "").replace(" | ", "` or `")  # int | null: an integer
+        names = re.sub(r"`(\w+)`", lambda found: _TYPES.get(found[1], found[1]), wanted)
         problem = f"expected {names}, got {quoted(_value_at(raw, key))}"
     return f"{key}: {problem}" if key else problem
-
-
-def _types(names: str) -> str:
-    """Return "an integer" for "int | null"."""
-    return " or ".join(_TYPES.get(name, name) for name in names.split(" | ") if name != "null")
 
 
 def _value_at(raw: Any, key: str) -> Any:

@@ -83,10 +83,7 @@ def parse_rate(text: str) -> tuple[float, str]:
 def parse_extent(text: str, names: tuple[str, ...]) -> tuple[int, ...]:
     """Parse "256x512x512" into one integer >= 1 for each of `names` ("COUNT", "ROWS", "COLS").
 
-    Raises
-    ------
-    UsageError
-        With the first part that isn't a positive integer in ASCII digits.
+    Raises UsageError with the first part that isn't a positive integer in ASCII digits.
     """
     form = "x".join(names)
     example = "x".join(["256", "512", "512", "512"][: len(names)])
@@ -99,11 +96,8 @@ def parse_extent(text: str, names: tuple[str, ...]) -> tuple[int, ...]:
     for part, name in zip(parts, names, strict=True):
         if not re.fullmatch(r"\d+", part, re.ASCII):
             hint = part.translate(str.maketrans("OolI", "0011"))
-            guess = (
-                f"; did you mean {hint}?"
-                if hint != part and hint.isascii() and hint.isdigit()
-                else ""
-            )
+            is_guess = hint != part and hint.isascii() and hint.isdigit()
+            guess = f"; did you mean {hint}?" if is_guess else ""
             raise UsageError(f"{text!r}: {part!r} is not a number (column {column}){guess}")
         if int(part) == 0:
             raise UsageError(f"{text!r}: {name} must be at least 1")
