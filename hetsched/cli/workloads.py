@@ -165,7 +165,12 @@ def _of_workload(
         chosen = {key: given[key] for key in params if key in given}
         fields = {flag.name: given[flag.name] for flag in options if flag.name in given}
         spec = job_spec(name, chosen, fields, force)
-        check_without_files(workload, spec)
+        for array in spec.inputs:
+            if array and array not in (*workload.inputs, *workload.input_names):
+                hint = closest_hint(array, workload.input_names)
+                raise UsageError(f"--input {array}=: {name} has no such input{hint}")
+        if not spec.inputs:  # with files parameters depend on their headers, too: the engine's
+            workload.load(workload.infer(spec.params, {}))
         return spec
 
     help = inspect.getdoc(workload) or ""
@@ -215,19 +220,6 @@ def job_spec(
     except UsageError as error:
         name, _, problem = str(error).partition(":")
         raise UsageError(f"--{name.replace('_', '-')}:{problem}") from None
-
-
-def check_without_files(workload: BaseWorkload, spec: JobSpec) -> None:
-    """Check the parameters before anything is started or sent. Raises UsageError, DataError.
-
-    With input files the parameters also depend on the files' headers, which the engine reads.
-    """
-    for array in spec.inputs:
-        if array and array not in (*workload.inputs, *workload.input_names):
-            hint = closest_hint(array, workload.input_names)
-            raise UsageError(f"--input {array}=: {workload.name} has no such input{hint}")
-    if not spec.inputs:
-        workload.load(workload.infer(spec.params, {}))
 
 
 def params_flags(workload: BaseWorkload) -> list[Flag]:

@@ -2,46 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hetsched.cli.commands.run import COMPUTED
-from hetsched.cli.workloads import workload_command
-from hetsched.job import JobSpec
 
-
-class Asked(Exception):
-    """A command has been called, with this job."""
-
-    def __init__(self, spec: JobSpec) -> None:
-        self.spec = spec
-
-
-def ask(*words: str) -> JobSpec:
-    """Return the job that `run` with these flags would run."""
-
-    def action(spec: JobSpec) -> None:
-        raise Asked(spec)
-
-    command = workload_command(*COMPUTED)(action)
-    with pytest.raises(Asked) as asked:
-        command.main(["diffusing_workload:Diffusion", *words], standalone_mode=False)
-    return asked.value.spec
-
-
-def test_iterative_workloads_have_more_flags(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.chdir(tmp_path)
-
-    spec = ask(
-        "--rows", "9", "--balance", "imbalance-factor", "--warm-up", "dfpa",
-        "--checkpoint", "c", "--every", "1m", "--resume", "/r",
-    )  # fmt: skip
-
-    assert (spec.balance, spec.warm_up, spec.every) == ("imbalance-factor", "dfpa", 60.0)
-    assert (spec.checkpoint, spec.resume) == (f"{tmp_path}/c", "/r")
-    assert spec.params == {"rows": "9"}
+def test_iterative_workloads_have_more_flags(call: Any) -> None:
+    words = ("run", "diffusing_workload:Diffusion", "--rows", "9", "--iterations", "5")
+    flags = ("--balance", "imbalance-factor", "--warm-up", "dfpa", "--every", "1m")
+    assert call(*words, *flags, "--checkpoint", "c.npz").code == 0
+    assert call(*words, "--resume", "none.npz").code == 66
 
 
 @pytest.mark.parametrize(
