@@ -81,7 +81,7 @@ class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def seconds(self, units: int, bytes_per_unit: float, flops_per_unit: float) -> float:
         """Modelled seconds of one operation on `units`."""
         if (table := self.table()) is not None:
-            after = bisect_right(table, units, key=lambda point: point[0])
+            after = bisect_right([x for x, _ in table], units)
             if after in (0, len(table)):
                 nearest, seconds = table[0 if after == 0 else -1]
                 return seconds * units / nearest
