@@ -10,6 +10,8 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -45,6 +47,12 @@ def blur_rows(source: str, target: str, sigma: float, block_info: Any) -> np.nda
     images = np.load(source, mmap_mode="r")[first:end]
     np.load(target, mmap_mode="r+")[first:end] = blur(images, sigma)
     return np.zeros(end - first, np.int8)
+
+
+def wait(block: np.ndarray, seconds: float) -> np.ndarray:
+    """Take so long for each row."""
+    time.sleep(seconds * len(block))
+    return block
 
 
 def in_memory(client: Any, x: np.ndarray, sigma: float) -> tuple[Run, Callable[[int], Run]]:
@@ -120,12 +128,43 @@ def compare(
     print(f"| {name} | {mine:.3f} | {dask_s:.3f} | {chunks} | {speed} |", flush=True)
 
 
+def control(count: int, address: str) -> None:
+    """Print the processor time of the client during a job of half a minute."""
+    if not address:  # the scheduler's own time doesn't count: it is in this process
+        with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+            cluster.scale(count)
+            words = ["--control", str(count), "--address", cluster.scheduler_address]
+            subprocess.run([sys.executable, "-m", "benchmarks.hosts", *words], check=True)
+        return
+    with hetsched.Client(cluster=address, timeout=300) as client:
+        client.wait_for_hosts(count, timeout=300)
+        rows = np.zeros((count * 3000, 8), np.float32)
+        one = "cpu0"  # more would be processes, of all hosts on this machine
+        for name, run in (
+            ("idle", lambda: time.sleep(30)),
+            (
+                "a job",
+                lambda: client.map("benchmarks.hosts:wait", rows, devices=one, seconds=0.01),
+            ),
+        ):
+            began, used = time.perf_counter(), time.process_time()
+            run()
+            wall = time.perf_counter() - began
+            share = (time.process_time() - used) / wall
+            print(f"{count} hosts, {name} of {wall:.1f} s: {share:.2%} of a core", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.hosts")
     parser.add_argument("--images", type=int, default=240, help="512x512 float32 [%(default)s]")
     parser.add_argument("--sigma", type=float, default=4.0, help="of the filter [%(default)s]")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--control", type=int, metavar="HOSTS")
+    parser.add_argument("--address", default="", help="of a scheduler, with --control")
     given = parser.parse_args()
+    if given.control:
+        control(given.control, given.address)
+        return
     x = np.random.default_rng(0).random((given.images, 512, 512), np.float32)
     expected = blur(x, given.sigma)
     print(COLUMNS)
