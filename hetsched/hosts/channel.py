@@ -1,7 +1,7 @@
 """A socket between coordinator and host: messages, with the bytes of arrays behind them.
 
-One thread serves a socket in both directions, so that a TLS connection, too, has one user, and a
-long array never holds up the signs of life.
+One thread serves a socket in both directions, so that a long array never holds up the signs of
+life; what can be sent at once, whoever sends it writes itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 PATIENCE = 5.0
 """Seconds without a sign of life after which the other end counts as lost."""
 MIN_PATIENCE, MAX_PATIENCE = 0.5, 86_400.0
-BEATS = 5
+BEATS = 4
 """Signs of life that a silent end sends within its patience."""
 HANDSHAKE = 10.0
 """Seconds for the connection, TLS and the first message in each direction."""
@@ -244,6 +244,8 @@ class Channel:
         self._small = memoryview(bytearray(SMALL))
         self._out: deque[memoryview] = deque()
         self._lock = threading.Lock()
+        """For `_out` and the socket: a TLS connection can't have two users at a time."""
+        self._said = time.monotonic()
         self._is_closing = False
         self._waker, self._woken = socket.socketpair()
         self._woken.setblocking(False)
@@ -265,18 +267,17 @@ class Channel:
             pieces = [memoryview(b"".join(pieces))]
         with self._lock:
             self._out.extend(pieces)
-        self._wake()
+        with contextlib.suppress(OSError):  # of which the thread finds out, too
+            self._write()
+        if self._out:
+            self._wake()
 
     def close(self) -> None:
         """Send what is queued, as far as that is possible at once, and end the thread."""
         self._is_closing = True
         self._wake()
         if self._thread.ident is not None and threading.current_thread() is not self._thread:
-            self.join()
-
-    def join(self) -> None:
-        """Wait for the end."""
-        self._thread.join()
+            self._thread.join()
 
     def _wake(self) -> None:
         if threading.current_thread() is not self._thread:  # that looks before it sleeps
@@ -292,39 +293,32 @@ class Channel:
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             log.exception("a connection ends")
-            self._say(Refused(errors.to_record(error)))
+            if not self._out:
+                self.send(Refused(errors.to_record(error)))
         finally:
-            for each in (self._socket, self._waker, self._woken):
-                with contextlib.suppress(OSError):
-                    each.close()
             self._is_closing = True  # whoever finds it open from now on hears of its end
-            self._out.clear()
+            with self._lock:
+                for each in (self._socket, self._waker, self._woken):
+                    with contextlib.suppress(OSError):
+                        each.close()
+                self._out.clear()
             self._receiver.lost(reason)
-
-    def _say(self, message: Refused) -> None:
-        """Tell the other end why this one ends, if that is possible at once."""
-        if not self._out:
-            with contextlib.suppress(OSError):
-                self.send(message)
-                self._write()
 
     def _serve(self) -> None:
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)
-        heard = said = time.monotonic()
+        heard = time.monotonic()
         while True:
             now = time.monotonic()
-            if now - said >= self._beat / 2 and not self._out:
+            if now - self._said >= self._beat / 2 and not self._out:
                 self.send(Beat())
             wrote = self._write()
-            if wrote:
-                said = now
             if self._is_closing and wrote < MAX_TURN:
                 return
             poll.register(self._socket, select.POLLIN | (select.POLLOUT if self._out else 0))
             due = heard + self._patience
             if not self._out:  # else what waits there comes before a beat
-                due = min(due, said + self._beat)
+                due = min(due, self._said + self._beat)
             ready = {fd for fd, _ in poll.poll(max(due - now, 0.0) * 1000)}
             if self._woken.fileno() in ready:
                 self._woken.recv(4096)
@@ -340,7 +334,8 @@ class Channel:
             is_large = self._into.nbytes >= SMALL
             try:
                 target = self._into[:MAX_TURN] if is_large else self._small
-                count = self._socket.recv_into(target)
+                with self._lock:
+                    count = self._socket.recv_into(target)
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 return read
             if not count:
@@ -370,17 +365,20 @@ class Channel:
     def _write(self) -> int:
         """Write what can be written at once, or about `MAX_TURN`; return its number of bytes."""
         wrote = 0
-        while self._out and wrote < MAX_TURN:
-            head = self._out[0]
-            try:
-                count = self._socket.send(head[:MAX_TURN])
-            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                break
-            wrote += count
-            if count == head.nbytes:
-                self._out.popleft()
-            else:
-                self._out[0] = head[count:]
+        with self._lock:
+            while self._out and wrote < MAX_TURN:
+                head = self._out[0]
+                try:
+                    count = self._socket.send(head[:MAX_TURN])
+                except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                    break
+                wrote += count
+                if count == head.nbytes:
+                    self._out.popleft()
+                else:
+                    self._out[0] = head[count:]
+            if wrote:
+                self._said = time.monotonic()
         return wrote
 
     def _messages(self) -> Iterator[memoryview]:
