@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -194,18 +194,16 @@ class ClusterClient:
         options = {name: value for name, value in options.items() if value}
         job = _resolve(workload, arrays, seed, params)
         results = _JobResults(job, out, force)
-        begin: _Begin
+        spec: ClusterSpec | GridSpec
         try:
             if isinstance(job.plug_in, Iterative):
-                grid = self._grid(job, results, options, seed, every)
-                begin = functools.partial(self._begin_grid, grid, follow)
+                spec = self._grid(job, results, options, seed, every)
             else:
                 spec = self._spec(job, results, options)
-                begin = functools.partial(self._begin_parts, spec, follow)
         except BaseException:
             results.discard()
             raise
-        return self._start(begin, results)
+        return self._start(spec, results, follow)
 
     def map(  # noqa: PLR0913 - optional keywords
         self,
@@ -265,14 +263,16 @@ class ClusterClient:
                 block=call.with_overlap,
                 granule=outputs.granule,
             )
-            job = self._start(functools.partial(self._begin_parts, spec, follow), results)
+            job = self._start(spec, results, follow)
             try:
                 return job.result()
             except BaseException:  # such as Ctrl-C
                 job.cancel()
                 raise
 
-    def _start(self, begin: _Begin, results: _Results) -> ClusterJob:
+    def _start(
+        self, spec: ClusterSpec | GridSpec, results: _Results, follow: Follow
+    ) -> ClusterJob:
         job = ClusterJob()
         job.add_done_callback(lambda _: results.discard())
         with self._lock:
@@ -280,13 +280,11 @@ class ClusterClient:
                 results.discard()
                 raise errors.UsageError("this client is closed; create another one")
             self._jobs.add(job)
-            self._pool.submit(self._run, job, begin, results)
+            self._pool.submit(self._run, job, spec, results, follow)
         job.add_done_callback(self._jobs.discard)
         return job
 
-    def _spec(
-        self, job: _Resolved, results: _JobResults, options: Mapping[str, Any]
-    ) -> ClusterSpec:
+    def _spec(self, job: _Resolved, results: _JobResults, options: dict[str, Any]) -> ClusterSpec:
         specs = job.specs
         return ClusterSpec(
             epoch=next(self._epochs),
@@ -325,7 +323,15 @@ class ClusterClient:
                 if name not in blocks.axes:
                     array[...] = steps
             if verify:
-                _verify(job, results.arrays, seed)
+                rows = GridRows(0, job.load, job.load)
+                found = plug_in.errors(job.p, job.inputs, results.arrays, rows, seed)
+                wrong = np.asarray(found)
+                if not wrong.max() <= 1:
+                    row = int(np.argmax(~(wrong <= 1)))
+                    raise errors.JobFailed(
+                        f"verification failed: row {row}: the error is {wrong[row]:.3g} times what"
+                        " is allowed"
+                    )
 
         results.complete = complete
         return GridSpec(
@@ -340,50 +346,44 @@ class ClusterClient:
             every=SAVE_EVERY if every is None else parse_time(str(every)),
         )
 
-    def _begin_parts(self, spec: ClusterSpec, follow: Follow) -> _Begun:
-        kind = f"{spec.workload} {sorted(spec.params.items())}" + "".join(
-            f" {n}{a.shape[1:]}{a.dtype}" for n, a in sorted(spec.split.items())
-        )
-        self._hosts.begin(spec)
-        coordinator = Coordinator(
-            self._hosts, self._models, kind, spec.load, spec.epoch,
-            granule=spec.granule, unit_bytes=spec.unit_bytes, follow=follow,
-        )  # fmt: skip
-        return coordinator, lambda _: self._hosts.forget()
-
-    def _begin_grid(self, grid: GridSpec, follow: Follow) -> _Begun:
-        hosts = GridHosts(self._hosts, grid)
-        self._hosts.begin(None, hosts)
-        kind = f"{grid.workload} {sorted(grid.blocks.params.items())}"
-        coordinator = StencilCoordinator(
-            hosts, self._models, kind, grid.grid, grid.epoch, grid.job,
-            every=grid.every, follow=follow,
-        )  # fmt: skip
-        return coordinator, lambda is_done: hosts.close(keeps=not is_done)
-
-    def _run(self, job: ClusterJob, begin: _Begin, results: _Results) -> None:
+    def _run(
+        self, job: ClusterJob, spec: ClusterSpec | GridSpec, results: _Results, follow: Follow
+    ) -> None:
         if not job.set_running_or_notify_cancel():
             return
-        is_done = False
         try:
-            coordinator, end = begin()
-            try:
-                coordinator.run(job._is_cancelled.is_set)
-                is_done = not job._is_cancelled.is_set()
-            finally:
-                end(is_done)
-                job.outcome = coordinator.outcome
-                self._models.save()
-            if not is_done:
-                raise errors.Cancelled("the job was cancelled")
+            self._compute(job, spec, follow)
             job.set_result(results.finish())
         except BaseException as error:
             job.set_exception(error)
 
-
-_Begun = tuple[Coordinator | StencilCoordinator, Callable[[bool], None]]
-"""What runs a job, and what ends it on the hosts, given whether it's done."""
-_Begin = Callable[[], _Begun]
+    def _compute(self, job: ClusterJob, spec: ClusterSpec | GridSpec, follow: Follow) -> None:
+        """Run a job. Raises what it fails with, or Cancelled."""
+        hosts, models = self._hosts, self._models
+        coordinator: Coordinator | StencilCoordinator
+        is_done = False
+        if isinstance(spec, GridSpec):
+            grid = GridHosts(hosts, spec)
+            hosts.begin(None, grid)
+            coordinator = StencilCoordinator(
+                grid, models, spec.kind, spec.grid, spec.epoch, spec.job,
+                every=spec.every, follow=follow,
+            )  # fmt: skip
+        else:
+            hosts.begin(spec)
+            coordinator = Coordinator(
+                hosts, models, spec.kind, spec.load, spec.epoch,
+                granule=spec.granule, unit_bytes=spec.unit_bytes, follow=follow,
+            )  # fmt: skip
+        try:
+            coordinator.run(job._is_cancelled.is_set)
+            is_done = not job._is_cancelled.is_set()
+        finally:
+            hosts.end(is_done=is_done)
+            job.outcome = coordinator.outcome
+            models.save()
+        if not is_done:
+            raise errors.Cancelled("the job was cancelled")
 
 
 @dataclass(frozen=True)
@@ -446,92 +446,74 @@ def _resolve(workload: str, arrays: Any, seed: int, params: dict[str, Any]) -> _
     return _Resolved(workload, plug_in, params, p, load, inputs, paths, specs)
 
 
-def _verify(job: _Resolved, outputs: Mapping[str, np.ndarray], seed: int) -> None:
-    """Check all rows here. Raises JobFailed."""
-    rows = GridRows(0, job.load, job.load)
-    wrong = np.asarray(job.plug_in.errors(job.p, job.inputs, outputs, rows, seed))
-    if not wrong.max() <= 1:
-        row = int(np.argmax(~(wrong <= 1)))
-        raise errors.JobFailed(
-            f"verification failed: row {row}: the error is {wrong[row]:.3g} times what is allowed"
-        )
-
-
-class _Results(Protocol):
-    """Where the results of a job go."""
-
-    def store(self, first: int, count: int, rows: Rows) -> None:
-        """Take the results of some units. Raises DataError."""
-
-    def finish(self) -> Any:
-        """Return what the job returns, once all units are done."""
-
-    def discard(self) -> None:
-        """Remove files that haven't been completed."""
-
-
-class _ResultFiles:
-    """Files to which hosts may write, and what they have sent is written. Raises IOFailure."""
+class _Results:
+    """Where the results of a job go: arrays, or files to which hosts may write, too."""
 
     def __init__(self) -> None:
         self.places: dict[str, Place] = {}
         self._files: dict[str, RowFile] = {}
 
-    def add(self, name: str, array: Any) -> None:
+    def store(self, first: int, count: int, rows: Rows) -> None:
+        """Take the results of some units. Raises DataError, IOFailure."""
+        raise NotImplementedError
+
+    def finish(self) -> Any:
+        """Return what the job returns, once all units are done."""
+        raise NotImplementedError
+
+    def discard(self) -> None:
+        """Remove files that haven't been completed."""
+        raise NotImplementedError
+
+    def _add_file(self, name: str, array: Any) -> None:
         """Add that of an array that has just been created, if its rows lie in it as they are."""
         if isinstance(array, np.memmap):
             self.places[name] = place_in(array)
             self._files[name] = RowFile(self.places[name])
 
-    def write(self, name: str, first: int, rows: np.ndarray) -> bool:
-        """Write rows to the file of this name; return whether there is one."""
-        if name in self._files:
-            self._files[name].write(first, rows)
-        return name in self._files
-
-    def close(self) -> None:
+    def _close_files(self) -> None:
         for file in self._files.values():
             file.close()
 
 
-class _MapResults:
+class _MapResults(_Results):
     """Results of a function: what they look like is known when the first ones come."""
 
     def __init__(self, call: Call, outputs: Outputs, out: Any) -> None:
+        super().__init__()
         self._call, self._outputs = call, outputs
-        self._files = _ResultFiles()
         self._layouts: tuple[UnitLayout, ...] | None = None
         self._out = tuple(out) if isinstance(out, tuple | list) else (out,)
-        self.places = self._files.places
         self.folders = {folder_of(each) for each in self._out if is_path(each)}
 
     def store(self, first: int, count: int, rows: Rows) -> None:
-        call, names = self._call, sorted(rows, key=_number)
-        values = [rows[name] for name in names]
+        call, values = self._call, list(rows.values())
         layouts = tuple(UnitLayout(value.shape[1:], str(value.dtype)) for value in values)
         if self._layouts is None:
             self._layouts, call.is_tuple = layouts, "" not in rows
             self._outputs.allocate(layouts)
-            for name, given, array in zip(names, self._out, call.outputs, strict=False):
+            for name, given, array in zip(rows, self._out, call.outputs, strict=False):
                 if is_path(given) and not call.axis:
-                    self._files.add(name, array)
+                    self._add_file(name, array)
         if layouts != self._layouts or any(value.shape[0] != count for value in values):
             raise errors.DataError(
                 f"{function_name(call.f)} returned {_described(layouts)} for units {first} to"
                 f" {first + count - 1}, for others {_described(self._layouts)}"
             )
-        for name, value, output in zip(names, values, call.outputs, strict=True):
-            if isinstance(value, np.ndarray) and not self._files.write(name, first, value):
+        for (name, value), output in zip(rows.items(), call.outputs, strict=True):
+            if isinstance(value, np.ndarray) and name in self._files:
+                self._files[name].write(first, value)
+            elif isinstance(value, np.ndarray):
                 call.write([value], [output[first : first + count]])
 
     def finish(self) -> Any:
-        self._files.close()
+        self._close_files()
         results = self._outputs.results()
         return results if self._call.is_tuple else results[0]
 
     def discard(self) -> None:
         self._outputs.discard()
-        self._files.close()
+        self._close_files()
 
 
 def _shared_paths(arrays: Sequence[Any], call: Call) -> dict[str, str]:
@@ -553,18 +535,15 @@ def _has_rows(array: Any, given: Any) -> bool:
     return isinstance(owner, mmap.mmap) and bool(array.flags.c_contiguous)
 
 
-def _number(name: str) -> int:
-    return int(name.removeprefix("y") or 0)
-
-
 def _described(layouts: Sequence[UnitLayout]) -> str:
     return ", ".join(f"{each.dtype} {each.shape}" for each in layouts)
 
 
-class _JobResults:
+class _JobResults(_Results):
     """Results of a workload: `out` and `force` are those of `ClusterClient.submit`."""
 
     def __init__(self, job: _Resolved, out: Any, force: bool) -> None:
+        super().__init__()
         specs = [spec for spec in job.specs.values() if spec.is_output]
         # A job with one output has it without a name.
         names = {s.name: s.name if len(specs) > 1 else "" for s in specs}
@@ -579,31 +558,19 @@ class _JobResults:
                 raise errors.UsageError(f"out: there is no output {name!r:.50}")
         self.files: dict[str, NewFile] = {}
         self.arrays: dict[str, np.ndarray] = {}
-        self._rows = _ResultFiles()
-        self.places = self._rows.places
         self.complete: Callable[[], None] = lambda: None
         """What is left to do when all has come."""
         self._targets: dict[str, np.ndarray] = {}
         """The caller's own arrays, if results arrive elsewhere."""
         try:
             for spec in specs:
-                self._add(
-                    names[spec.name], spec, job.load, given.get(spec.name), force, job.inputs
-                )
+                self._add(names[spec.name], spec, job, given.get(spec.name), force)
         except BaseException:
             self.discard()
             raise
 
-    def _add(
-        self,
-        name: str,
-        spec: ArraySpec,
-        load: int,
-        out: Any,
-        force: bool,
-        inputs: Mapping[str, Any],
-    ) -> None:
-        shape, dtype = spec.shape(load), np.dtype(spec.dtype)
+    def _add(self, name: str, spec: ArraySpec, job: _Resolved, out: Any, force: bool) -> None:
+        shape, dtype = spec.shape(job.load), np.dtype(spec.dtype)
         if out is None:
             try:
                 self.arrays[name] = np.empty(shape, dtype)
@@ -617,19 +584,19 @@ class _JobResults:
                 raise errors.UsageError(f"out: {file.path}: results of hosts go to .npy files")
             self.files[name] = file
             self.arrays[name] = file.create(shape, dtype, 0, 1)
-            self._rows.add(name, self.arrays[name])
+            self._add_file(name, self.arrays[name])
             return
-        target = _target(out)
-        if target.shape != shape or not np.can_cast(dtype, target.dtype, "same_kind"):
+        if not isinstance(out, np.ndarray) or not out.flags.writeable:
+            raise errors.UsageError(f"out: {type(out).__name__} isn't an array to write to")
+        if out.shape != shape or not np.can_cast(dtype, out.dtype, CASTING):
             raise errors.DataError(
-                f"out: {target.shape} {target.dtype}, but the result is {shape} {dtype}"
+                f"out: {out.shape} {out.dtype}, but the result is {shape} {dtype}"
             )
         # Units of a lost host are sent again, from an input that must still be as it was.
-        arrays = [x for x in inputs.values() if isinstance(x, np.ndarray)]
-        is_apart = not any(np.may_share_memory(target, x) for x in arrays)
-        self.arrays[name] = target if is_apart else np.empty(shape, dtype)
-        if not is_apart:
-            self._targets[name] = target
+        arrays = [x for x in job.inputs.values() if isinstance(x, np.ndarray)]
+        self.arrays[name] = out
+        if any(np.may_share_memory(out, x) for x in arrays):
+            self.arrays[name], self._targets[name] = np.empty(shape, dtype), out
 
     def store(self, first: int, count: int, rows: Rows) -> None:
         for name, values in rows.items():
@@ -641,12 +608,14 @@ class _JobResults:
                 )
             if isinstance(values, np.ndarray):
                 cast = values.astype(place.dtype, casting=CASTING, copy=False)
-                if not self._rows.write(name, first, cast):
+                if name in self._files:
+                    self._files[name].write(first, cast)
+                else:
                     np.copyto(place, cast)
 
     def finish(self) -> Any:
         self.complete()
-        self._rows.close()
+        self._close_files()
         results: dict[str, Any] = dict(self.arrays)
         for name, target in self._targets.items():
             np.copyto(target, results[name], casting=CASTING)
@@ -658,7 +627,7 @@ class _JobResults:
     def discard(self) -> None:
         for file in self.files.values():
             file.discard()
-        self._rows.close()
+        self._close_files()
 
 
 def _own(
@@ -740,12 +709,6 @@ os.register_at_fork(
     after_in_parent=_shared_lock.release,
     after_in_child=_shared_lock.release,
 )
-
-
-def _target(value: Any) -> np.ndarray:
-    if not isinstance(value, np.ndarray) or not value.flags.writeable:
-        raise errors.UsageError(f"out: {type(value).__name__} isn't an array to write to")
-    return value
 
 
 def _reference(f: Any) -> str:

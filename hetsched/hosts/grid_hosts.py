@@ -41,6 +41,10 @@ class GridSpec:
     job: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property
+    def kind(self) -> str:
+        return f"{self.workload} {sorted(self.blocks.params.items())}"
+
+    @property
     def grid(self) -> stencil.GridJob:
         name = next(iter(self.blocks.state))
         rows, columns = (self.inputs[name].shape[axis] for axis in self.blocks.axes[name])
@@ -155,12 +159,11 @@ class GridHosts:
                     [bytes_of(array) for _, array in arrays],
                 )
 
-    def close(self, *, keeps: bool) -> None:
+    def close(self, links: Mapping[str, Link], *, keeps: bool) -> None:
         """End the job on all hosts; if they keep its checkpoints, another can go on from them."""
-        for host, link in self._tcp.links().items():
+        for host, link in links.items():
             if host in self._opened:
                 link.channel.send(Close(self._spec.epoch, keeps))
-        self._tcp.grid = None  # or its arrays would stay as long as the client
 
     # ---- what links tell
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import ssl
 import threading
 import time
 from collections import deque
@@ -25,7 +26,7 @@ from hetsched.client.job import Job
 from hetsched.cluster import orders
 from hetsched.cluster.regions import Box, Held, Transfer, cut, shape_with, transfers
 from hetsched.hosts import channel
-from hetsched.hosts.channel import Channel, bytes_of
+from hetsched.hosts.channel import Channel, bytes_of, greet
 from hetsched.hosts.checkpoints import Checkpoints, Unreadable
 from hetsched.hosts.grid_messages import Cells, Copy, Layout, Open, Results
 
@@ -66,10 +67,10 @@ def layouts(arrays: Mapping[str, np.ndarray] | Iterable[tuple[str, np.ndarray]])
 
 
 class GridRun:
-    """One job's part on this host, in a thread of its own between `start` and `close`.
+    """One job's part on this host, in a thread of its own up to `close`.
 
-    `tell` sends a message to the coordinator, `reach` connects to another host, `runs` are all of
-    this host.
+    `tell` sends a message to the coordinator; `context` and `patience` are those of connections to
+    other hosts; `runs` are all of this host.
     """
 
     def __init__(
@@ -77,13 +78,16 @@ class GridRun:
         opening: Open,
         submitter: JobSubmitter,
         tell: Callable[..., None],
-        reach: Callable[[str, Place, channel.Receiver], Channel],
+        context: ssl.SSLContext | None,
+        patience: float,
         runs: Runs,
     ) -> None:
         self.job, self.workload = opening.job, opening.workload
-        self._job, self._submitter, self._tell, self._reach = opening, submitter, tell, reach
-        self._runs = runs
-        self._checkpoints = Checkpoints(opening.key, runs.__contains__)
+        self._job, self._submitter, self._tell = opening, submitter, tell
+        self._context, self._patience, self._runs = context, patience, runs
+        self._checkpoints = Checkpoints(
+            opening.key, lambda job: any(run.job == job for run in list(runs))
+        )
         self._orders: deque[orders.Order] = deque()
         self._changed = threading.Condition()
         self._arrived: dict[tuple[int, int, str, int], Sequence[np.ndarray]] = {}
@@ -102,8 +106,7 @@ class GridRun:
         self._rectangles: dict[int, Rectangle] = {}
         self._frames = Parcels()
         self._thread = threading.Thread(target=self._run, name="hetsched-grid", daemon=True)
-
-    def start(self) -> None:
+        runs.append(self)
         self._thread.start()
 
     def order(self, order: orders.Order) -> None:
@@ -129,6 +132,7 @@ class GridRun:
 
     def close(self, *, keeps: bool) -> None:
         """Stop; without `keeps` the checkpoints go. Returns at once."""
+        self._runs.remove(self)
         with self._changed:
             if not keeps:
                 self._file(self._checkpoints.drop_job, self.job)
@@ -138,8 +142,7 @@ class GridRun:
             job.cancel()
 
         def end() -> None:
-            if self._thread.ident is not None:
-                self._thread.join()
+            self._thread.join()
             for peer in self._peers.values():
                 peer.close()
 
@@ -223,11 +226,8 @@ class GridRun:
 
     def _cut(self, order: orders.Cut) -> None:
         began, job = time.monotonic(), self._job
-        old, self._generation, self._iteration = (
-            self._rectangles,
-            order.generation,
-            order.iteration,
-        )
+        old = self._rectangles
+        self._generation, self._iteration = order.generation, order.iteration
         self._width, self._held = order.width // job.reach, order.targets
         self._places = order.peers
         for place in self._peers.keys() - set(order.peers.values()):
@@ -246,7 +246,11 @@ class GridRun:
         grid = (order.width, job.shape, job.periodic)
         parcels = self._parcels(transfers(order.sources, order.targets, *grid), order.sources)
         self._exchange(parcels, order.sources, old)
-        self._take_constants(order)
+        constants = sorted(x.name for x in job.inputs if x.name not in job.state)
+        if constants and self._rectangles:
+            plan = transfers([Held("", Box.whole(job.shape))], order.targets, *grid)
+            here = [each for each in plan if each.target in self._rectangles]
+            self._install(here, constants, self._wait_for("", -1))
         frames = transfers(order.targets, order.targets, *grid, frames=True)
         self._frames = self._parcels(frames, order.targets)
         if self._rectangles:
@@ -260,22 +264,6 @@ class GridRun:
             shape = shape_with(layout.shape, job.axes[layout.name], framed)
             rectangle.arrays[layout.name] = self._submitter.empty(shape, layout.dtype)
         return rectangle
-
-    @property
-    def _constants(self) -> list[str]:
-        """Inputs that never change."""
-        return sorted(
-            layout.name for layout in self._job.inputs if layout.name not in self._job.state
-        )
-
-    def _take_constants(self, order: orders.Cut) -> None:
-        names = self._constants
-        if not names or not self._rectangles:
-            return
-        whole = [Held("", Box.whole(self._job.shape))]
-        plan = transfers(whole, order.targets, order.width, self._job.shape, self._job.periodic)
-        own = [each for each in plan if each.target in self._rectangles]
-        self._install(own, names, self._wait_for("", -1))
 
     # ---- between rectangles
 
@@ -350,7 +338,10 @@ class GridRun:
         try:
             if place is None:
                 raise errors.Unavailable(f"{host}: it has gone")
-            self._peers[place] = peer = self._reach(host, place, _Peer(self, host))
+            interface, port, token = place
+            connection = greet(host, (interface, port), token, self._context, self._patience)
+            self._peers[place] = peer = Channel(connection, _Peer(self, host), self._patience)
+            peer.start()
         except errors.HetschedError as error:
             self._lost(host, str(error))
             raise _Outdated from None
@@ -488,7 +479,7 @@ class _Peer:
         self._run._lost(self._host, reason)
 
 
-class Runs:
+class Runs(list[GridRun]):
     """The jobs on grids of this host, whichever coordinator's, and its thread for files.
 
     A job may be here twice for a while, if its coordinator has lost the host and found it again:
@@ -496,26 +487,12 @@ class Runs:
     """
 
     def __init__(self) -> None:
-        self._runs: list[GridRun] = []
+        super().__init__()
         self.files = ThreadPoolExecutor(1, "hetsched-checkpoint")
         self.is_ending = False
         """What runs ends with this process."""
 
-    def __contains__(self, job: str) -> bool:
-        return any(run.job == job for run in list(self._runs))
-
-    def workloads(self) -> list[str]:
-        return [run.workload for run in list(self._runs)]
-
     def take(self, message: Cells | Copy, arrays: Sequence[np.ndarray]) -> None:
-        for run in list(self._runs):
+        for run in list(self):
             if run.job == message.job:
                 run.take(message, arrays)
-
-    def add(self, run: GridRun) -> None:
-        self._runs.append(run)
-        run.start()
-
-    def close(self, run: GridRun, *, keeps: bool) -> None:
-        self._runs.remove(run)
-        run.close(keeps=keeps)

@@ -34,14 +34,7 @@ from hetsched.functions.identity import find_function
 from hetsched.functions.named import function_error
 from hetsched.functions.run import run_call
 from hetsched.hosts import channel
-from hetsched.hosts.channel import (
-    HANDSHAKE,
-    Channel,
-    bytes_of,
-    greet,
-    receive_now,
-    send_now,
-)
+from hetsched.hosts.channel import HANDSHAKE, Channel, bytes_of, receive_now, send_now
 from hetsched.hosts.grid_messages import Cells, Close, Copy, Layout, Open
 from hetsched.hosts.grid_run import GridRun, Runs
 from hetsched.hosts.links import measure
@@ -149,7 +142,9 @@ class Host:
 
     def status(self, number: int) -> channel.Status:
         with self._lock:
-            doing = tuple(dict.fromkeys([*self._doing, *self.grids.workloads()]))
+            doing = tuple(
+                dict.fromkeys([*self._doing, *(run.workload for run in list(self.grids))])
+            )
             return channel.Status(number, doing, self._units, self._busy, os.getloadavg()[0])
 
 
@@ -158,10 +153,9 @@ class Session:
 
     def __init__(self, connection: socket.socket, patience: float, host: Host) -> None:
         self._host, self._patience = host, patience
-        self._cells: list[np.ndarray] = []
         self._grids: dict[int, GridRun] = {}
         """Epoch -> this host's part of a job on a grid."""
-        self._arriving: dict[str, np.ndarray] = {}
+        self._arriving: list[tuple[str, np.ndarray]] = []
         self._kept: dict[int, dict[str, np.ndarray]] = {}
         self._running: list[tuple[int, Callable[[], object]]] = []
         """Epoch, and what stops it."""
@@ -176,67 +170,58 @@ class Session:
     def buffers(self, message: Any) -> Sequence[memoryview]:
         if isinstance(message, channel.Probe):
             return [memoryview(bytearray(message.size))]
-        arrays = message.arrays if isinstance(message, channel.Keep | channel.Part) else ()
-        self._arriving = {x.name: np.empty(x.shape, x.dtype) for x in arrays if not x.path}
-        cells = message.arrays if isinstance(message, Cells | Copy) else ()
-        self._cells = [np.empty(layout.shape, layout.dtype) for layout in cells]
-        return [bytes_of(array) for array in [*self._arriving.values(), *self._cells]]
+        arrays = getattr(message, "arrays", ())
+        self._arriving = [(x.name, np.empty(x.shape, x.dtype)) for x in arrays if not x.path]
+        return [bytes_of(array) for _, array in self._arriving]
 
     def take(self, message: Any) -> None:
+        host = self._host
         match message:
             case channel.Probe():
-                self._channel.send(channel.Probed(time.time(), self._host.about()))
+                self._channel.send(channel.Probed(time.time(), host.about()))
             case channel.Ask(number):
-                self._channel.send(self._host.status(number))
+                self._channel.send(host.status(number))
             case channel.See() | channel.Measure():
-                self._answer_later(message)
+                # In a thread: a folder on a server that is away blocks whoever looks into it.
+                if self._answering is None or not self._answering.is_alive():
+                    self._answering = threading.Thread(
+                        target=self._answer, args=(message,), daemon=True
+                    )
+                    self._answering.start()
             case channel.Keep(epoch):
-                self._kept[epoch] = self._arriving
-            case channel.Part() | Open() if self._host.is_ending:
+                self._kept[epoch] = dict(self._arriving)
+            case channel.Part() | Open() if host.is_ending:
                 raise errors.TryAgain("the host is stopping")
             case channel.Part():
-                self._pool.submit(self._compute, message, self._arriving)
+                self._pool.submit(self._compute, message, dict(self._arriving))
             case channel.Forget(epoch):
                 self._forget(epoch)
-            case Open():
-                self._open(message)
-            case Close(epoch, keeps):
-                if epoch in self._grids:
-                    self._host.grids.close(self._grids.pop(epoch), keeps=keeps)
+            case Open(epoch):
+                if epoch in self._grids:  # it lost this host meanwhile, and found it again
+                    self._grids.pop(epoch).close(keeps=True)
+                self._grids[epoch] = GridRun(
+                    message,
+                    host.jobs,
+                    self._channel.send,
+                    host.outgoing,
+                    self._patience,
+                    host.grids,
+                )
+            case Close(epoch, keeps) if epoch in self._grids:
+                self._grids.pop(epoch).close(keeps=keeps)
             case Cells() | Copy():
-                self._host.grids.take(message, self._cells)
-            case orders.Cut() | orders.Advance() | orders.Collect():
-                if message.epoch in self._grids:
-                    self._grids[message.epoch].order(message)
-
-    def _open(self, message: Open) -> None:
-        def reach(host: str, place: tuple[str, int, str], receiver: channel.Receiver) -> Channel:
-            interface, port, token = place
-            address = (interface, port)
-            peer = greet(host, address, token, self._host.outgoing, self._patience)
-            there = Channel(peer, receiver, self._patience)
-            there.start()
-            return there
-
-        grids = self._host.grids
-        if message.epoch in self._grids:  # it lost this host meanwhile, and found it again
-            grids.close(self._grids.pop(message.epoch), keeps=True)
-        run = GridRun(message, self._host.jobs, self._channel.send, reach, grids)
-        self._grids[message.epoch] = run
-        grids.add(run)
+                host.grids.take(message, [array for _, array in self._arriving])
+            case orders.Cut() | orders.Advance() | orders.Collect() if (
+                message.epoch in self._grids
+            ):
+                self._grids[message.epoch].order(message)
 
     def lost(self, reason: str) -> None:
         log.info("a coordinator has gone: %s", reason)
         self._forget(1 << 62)
         for run in self._grids.values():
-            self._host.grids.close(run, keeps=True)
+            run.close(keeps=True)
         self._pool.shutdown(wait=False, cancel_futures=True)
-
-    def _answer_later(self, question: channel.See | channel.Measure) -> None:
-        """Answer in a thread: a folder on a server that is away blocks whoever looks into it."""
-        if self._answering is None or not self._answering.is_alive():
-            self._answering = threading.Thread(target=self._answer, args=(question,), daemon=True)
-            self._answering.start()
 
     def _answer(self, question: channel.See | channel.Measure) -> None:
         number = question.number
@@ -359,9 +344,8 @@ class Session:
         several = result if isinstance(result, tuple) else (result,)
         inner = slice(call.overlap, call.overlap + part.count)
         rows = [np.ascontiguousarray(np.moveaxis(y, call.axis, 0)[inner]) for y in several]
-        key = "" if not isinstance(result, tuple) else "y"
-        named = {f"{key}{i}" if key else "": y for i, y in enumerate(rows)}
-        return named, time.monotonic() - began
+        names = [f"y{i}" for i in range(len(rows))] if isinstance(result, tuple) else [""]
+        return dict(zip(names, rows, strict=True)), time.monotonic() - began
 
 
 def _contexts(settings: Settings) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:

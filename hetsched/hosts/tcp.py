@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -56,15 +56,16 @@ class ClusterSpec:
     """Return the rows that a part needs of a split array."""
 
     @property
+    def kind(self) -> str:
+        """What jobs have in common whose speeds tell each other's."""
+        return f"{self.workload} {sorted(self.params.items())}" + "".join(
+            f" {n}{a.shape[1:]}{a.dtype}" for n, a in sorted(self.split.items())
+        )
+
+    @property
     def unit_bytes(self) -> int:
         """What a unit takes on the way to a host that sees no file."""
         return sum(array.nbytes for array in self.split.values()) // self.load
-
-
-class Grid(Protocol):
-    """Takes what links hear of a job on a grid."""
-
-    def take(self, link: Link, message: Any, arrays: Sequence[np.ndarray]) -> None: ...
 
 
 class Link:
@@ -94,7 +95,9 @@ class Link:
         grid = self._hosts.grid
         match message:
             case channel.Seen() | channel.Measured() | channel.Status():
-                self._hosts.answered(self, message)
+                with self._hosts._changed:
+                    self.answer = message
+                    self._hosts._changed.notify_all()
             case channel.Done(epoch, first, count, seconds):
                 done = Done(self.name, Share(epoch, first, count), seconds)
                 self._hosts.put(done, self._arriving)
@@ -122,8 +125,8 @@ class TcpHosts:
     def __init__(self, patience: float = PATIENCE) -> None:
         self.patience = patience
         self.spec: ClusterSpec | None = None
-        self.grid: Grid | None = None
-        """The present job, if it's on a grid."""
+        self.grid: Any = None
+        """The present job's `GridHosts`, if it's on a grid."""
         self._links: dict[str, Link] = {}
         self._seen: dict[str, set[Path]] = {}
         """Host -> folders of the present job's files that it sees."""
@@ -137,7 +140,7 @@ class TcpHosts:
     def put(self, event: Any, rows: Rows | None = None) -> None:
         self._events.put((event, rows or {}))
 
-    def begin(self, spec: ClusterSpec | None, grid: Grid | None = None) -> None:
+    def begin(self, spec: ClusterSpec | None, grid: Any = None) -> None:
         """Make one of them the present job; what was reported before doesn't concern it."""
         if spec is not None:
             self._find_shared({*map(folder_of, spec.paths.values()), *spec.folders})
@@ -153,11 +156,6 @@ class TcpHosts:
                 self._seen.pop(link.name, None)
                 self.put(Lost(link.name, reason))
                 self._changed.notify_all()
-
-    def answered(self, link: Link, answer: Any) -> None:
-        with self._changed:
-            link.answer = answer
-            self._changed.notify_all()
 
     def ask(self, questions: Mapping[str, Callable[[int], Any]], seconds: float) -> dict[str, Any]:
         """Ask hosts; return the answers of those that give one in time.
@@ -271,13 +269,16 @@ class TcpHosts:
         )  # fmt: skip
         link.channel.send(part, sent)
 
-    def forget(self) -> None:
+    def end(self, *, is_done: bool) -> None:
         """End the present job: hosts cancel what is left of it."""
         with self._changed:
             spec, self.spec = self.spec, None
-            links = list(self._links.values())
+            grid, self.grid = self.grid, None  # or its arrays would stay as long as the client
+            links = dict(self._links)
+        if grid is not None:
+            grid.close(links, keeps=not is_done)
         if spec is not None:
-            for link in links:
+            for link in links.values():
                 link.channel.send(channel.Forget(spec.epoch))
 
     def _find_shared(self, folders: Collection[Path]) -> None:
