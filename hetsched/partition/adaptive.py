@@ -27,6 +27,7 @@ from hetsched.partition.balancer import (
     NOT_WORTH_MOVING,
     FurtherRuns,
     MigrationCost,
+    is_measured,
     split_with_unmeasured,
     spread_over,
 )
@@ -73,8 +74,9 @@ class AdaptiveBalancer:
     """The balancer of `auto`.
 
     `tolerance`: relative difference of the devices' times that is called balanced. `capacities`:
-    units that fit in each device's memory; beyond, it is probably slow. `reason`: why shares stay;
-    empty after a move.
+    units that fit in each device's memory; beyond, it is probably slow. `models`: seconds of so
+    many units on each device, from earlier jobs: they count until it is measured in this one.
+    `reason`: why shares stay; empty after a move.
     """
 
     def __init__(
@@ -85,13 +87,14 @@ class AdaptiveBalancer:
         capacities: Limits,
         migration_cost: MigrationCost,
         further_runs: FurtherRuns,
+        models: Sequence[SpeedFunction | None],
     ) -> None:
         self._load = load
         self._tolerance = tolerance
         self._limits = [load if limit is None else limit for limit in limits]
         self._migration_cost = migration_cost
         self._further_runs = further_runs
-        self._devices = [_Device(capacity) for capacity in capacities]
+        self._devices = [_Device(*each) for each in zip(capacities, models, strict=True)]
         self._lost: set[int] = set()
         self._present: Shares | None = None  # The last measured shares
         self._totals: deque[float] = deque(maxlen=WINDOW)  # Seconds of iterations with these
@@ -136,7 +139,7 @@ class AdaptiveBalancer:
             All devices are lost, or the limits of the others leave no room for the load.
         """
         if self._next is None:
-            has_all = all(self._devices[i].times for i in self._used())
+            has_all = all(is_measured(self._devices[i].curve) for i in self._used())
             if self._present is not None and has_all:
                 self._next = self._choose(self._present)
             else:
@@ -185,9 +188,6 @@ class AdaptiveBalancer:
         is_single = len(self._devices[device].times.get(share, ())) == 1
         return math.ceil(share / GROWTH) if is_single else 0
 
-    def _models(self) -> list[SpeedFunction]:
-        return [device.curve if device.times else PiecewiseLinear() for device in self._devices]
-
     def _first_split(self) -> Distribution:
         """Split the load without an iteration to compare with: within the memories if it fits.
 
@@ -203,13 +203,13 @@ class AdaptiveBalancer:
         if len(unknown) < len(used) and not any(self._devices[i].times for i in used):
             for i in unknown:
                 limits[i] = min(limits[i], math.ceil(self._load / (2 * len(used) - len(unknown))))
-        return self._partition(self._models(), limits)
+        return self._partition([device.curve for device in self._devices], limits)
 
     # ---- the choice
 
     def _choose(self, present: Shares) -> Distribution:
         """Choose between the present shares and others."""
-        models = self._models()
+        models = [device.curve for device in self._devices]
         now = best = predict(models, present)
         remaining = self._further_runs(0)
         least = self._least_gain()
@@ -319,8 +319,9 @@ class _Device:
     `capacity`: units that its memory holds; None: unknown.
     """
 
-    def __init__(self, capacity: int | None) -> None:
+    def __init__(self, capacity: int | None, model: SpeedFunction | None) -> None:
         self.capacity = capacity or None
+        self._model = PiecewiseLinear() if model is None else model  # Before its first time
         self.times: dict[int, deque[float]] = {}
         self._curve: Polyline | None = None
 
@@ -362,7 +363,7 @@ class _Device:
     def _believed(self) -> list[int]:
         """Return the sizes whose times count: not a single report of a far slower pace."""
         paces = {x: median_low(times) / x for x, times in self.times.items()}
-        fastest = min(paces, key=lambda x: paces[x])
+        fastest = min(paces, key=lambda x: paces[x], default=0)
         slow = [x for x in paces if paces[x] > WILD * paces[fastest]]
         is_single = sum(len(self.times[x]) for x in slow) == 1
         return [x for x in paces if not (is_single and x in slow)]
@@ -377,11 +378,13 @@ class _Device:
         return list(zip(sizes, reversed(least), strict=True))
 
     @property
-    def curve(self) -> Polyline:
+    def curve(self) -> SpeedFunction:
         """The times by size: linear between those measured, and beyond a memory that holds less.
 
         Up to the memory's capacity the pace is that of the size below.
         """
+        if not self.times:
+            return self._model
         if self._curve is None:
             points, capacity = self._points(), self.capacity
             largest, seconds = points[-1]
@@ -412,7 +415,7 @@ class _Device:
     def reach(self, cliff: _Cliff | None, part: float) -> _Reach:
         """Return how far to go: a part of the way into a cliff, or beyond what was measured."""
         if not self.times:
-            return _Reach(PiecewiseLinear(), self.capacity or MAX_LOAD)
+            return _Reach(self._model, self.capacity or MAX_LOAD)
         largest, seconds = max(self.times), self.curve.time
         if cliff is not None:
             below = Polyline([point for point in self._points() if point[0] <= cliff.small])

@@ -144,6 +144,7 @@ class IterationBalance:
             self._balancer = AdaptiveBalancer(
                 self._units, tolerance, self._limits, self._whole_units(capacities, devices),
                 self._moving_seconds, self._further_iterations,
+                [None if m is None else _Rows(m, granule) for m in self._models],
             )  # fmt: skip
         elif method != "none":
             pairs = max(1, devices // DEVICES_PER_PAIR) if pairs is None else pairs

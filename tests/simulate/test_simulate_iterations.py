@@ -13,7 +13,7 @@ from iterative_machine import (
     fixed_total,
 )
 
-from hetsched.models import Constant, SpeedFunction
+from hetsched.models import Affine, Constant, SpeedFunction
 from hetsched.partition.iterations import IterationBalance, received
 from hetsched.simulate.curves import Paging
 
@@ -95,6 +95,12 @@ def test_a_device_of_another_speed_is_balanced_within_four_iterations(
     assert trace.seconds[-1] <= 1.005 * fixed_total(machine, best_fixed(machine, ROWS, 1), 1)
     assert loss(machine, trace) <= 1.07
     assert trace.moved == trace.least_moved
+
+
+def test_a_device_that_earlier_jobs_found_too_slow_for_any_row_stays_without() -> None:
+    machine = IterativeMachine([CORE, CORE, Affine(10.0, 1e-3)])
+    balance = IterationBalance(ROWS, 3, models=machine.compute)
+    assert {rows[2] for rows in drive(balance, machine, ITERATIONS).rows} == {0}
 
 
 def test_a_core_that_becomes_half_as_fast_is_balanced_after_four_iterations() -> None:
