@@ -155,10 +155,7 @@ class Engine:
         self.scheduler.recover(jobs)
 
     def change_queue(self, job: JobRecord, change: Hold | Prioritize) -> bool:
-        """Hold, release or prioritize a waiting job; return whether that changed anything.
-
-        Its new state isn't reported yet. Raises UsageError if it doesn't wait.
-        """
+        """Change a waiting job; return whether its state is to be reported. Raises UsageError."""
         if isinstance(change, Hold):
             is_changed = self.queue.hold(job, change.is_held)
         else:
@@ -173,11 +170,7 @@ class Engine:
         return not self._submissions and self.queue.is_idle
 
     def explain(self, job: JobRecord, on_done: OnDone) -> None:
-        """Explain a running or ended job: ``on_done(explanation, error)``.
-
-        The error is TryAgain for a job that hasn't started, InputMissing for one that is no longer
-        kept.
-        """
+        """Explain a job that runs, or ended not long ago: ``on_done(explanation, error)``."""
         try:
             snapshot = self.scheduler.snapshot(job)
         except errors.HetschedError as error:
@@ -210,10 +203,7 @@ class Engine:
         return DeviceList(self.fleet.infos, absent, failures.restricted(now))
 
     def switch_devices(self, enable: Sequence[str], disable: Sequence[str]) -> None:
-        """Let jobs use devices, or not: later jobs, and a running one if it is iterative.
-
-        Raises UsageError if there is no such device; then nothing has changed.
-        """
+        """Let later jobs, and running iterative ones, use devices or not. Raises UsageError."""
         names = [info.name for info in self.fleet.infos]
         for name in (*enable, *disable):
             if name not in names:
@@ -223,7 +213,7 @@ class Engine:
         self.disabled.difference_update(enable)
         self.disabled.update(disable)
         self.planning.plans.clear()  # they may have these devices
-        self.scheduler.tell(attempt.Switched())
+        self.scheduler.tell(attempt.PauseRequested())
 
     def activities(self) -> tuple[DeviceActivity, ...]:
         return tuple(

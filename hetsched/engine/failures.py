@@ -216,10 +216,7 @@ class JobFailures:
         return JobFailed(f"it failed on every device that it may use: {grouped(self.excluded)}")
 
     def record_death(self, device: str, chunks: int, reason: str) -> None:
-        """Count a death of `device`, which had finished `chunks`; exclude it after three.
-
-        Its count is halved if it has finished chunks since the last one: the job gets on.
-        """
+        """Count a death; half of it if it has finished more `chunks`. Excludes after three."""
         self._deaths += 1
         self.uncounted += 1
         has_progressed = chunks > 0 and chunks != self._finished.get(device)

@@ -83,8 +83,6 @@ class Scheduler:
             functools.partial(output_files.discard_all, outputs)
         )
 
-    # ---- from the engine
-
     def enqueue(self, job: JobRecord) -> None:
         self._carry_out(self.queue.add(job, time.time()))
         error = stopping_error() if self._engine.is_stopping else job.stop
@@ -124,10 +122,7 @@ class Scheduler:
         self.advance()
 
     def advance(self) -> None:
-        """Start queued jobs until one stays active, then small ones beside it.
-
-        A job may end while it is being started, which calls this method again.
-        """
+        """Start queued jobs until one stays active, then small ones beside it. Reentrant."""
         if self._is_advancing:
             return
         self._is_advancing = True
@@ -168,8 +163,6 @@ class Scheduler:
             " explained"
         )
 
-    # ---- from the fleet
-
     def on_message(self, device: str, message: AttemptEvent) -> None:
         self.tell(attempt.Message(device, message))
 
@@ -181,7 +174,7 @@ class Scheduler:
         if has_changed:
             self._engine.planning.plans.clear()  # they were made for less or more
         if is_released:
-            self._engine.planning.kernels.forget(device)
+            self._engine.planning.forget_kernels(device)
 
     def on_lost(self, device: str, reason: str) -> None:
         """Report the death of a device's process to all jobs.
@@ -190,7 +183,7 @@ class Scheduler:
         was killed because a cancelled job didn't stop.
         """
         self._small.forget_plans()
-        self._engine.planning.kernels.forget(device)
+        self._engine.planning.forget_kernels(device)
         users = [each for each in self.runners.values() if each.uses(device)]
         charged = [each for each in users if each is not self._main] or users
         if any(each.is_stopping for each in users):
@@ -202,8 +195,6 @@ class Scheduler:
         """Tell all jobs; each takes in what is about its present attempt."""
         for runner in list(self.runners.values()):
             runner.tell(event)
-
-    # ---- waiting jobs
 
     def _report(self, job: JobRecord, reason: str = "") -> None:
         self._durability.change(job, self.queue.position(job, reason))
@@ -266,8 +257,6 @@ class Scheduler:
         self._carry_out(self.queue.expire(time.time()))
         self._watch_deadline()
         self.advance()
-
-    # ---- starts
 
     def _start_small(self, main: JobRunner) -> None:
         """Start those of the first jobs in line that are small beside `main`."""
@@ -346,10 +335,7 @@ class Scheduler:
         self._admission.uses.add(job)
 
     def _output_token(self, job: JobRecord) -> str:
-        """Return what determines the hidden names of a job's unfinished output files.
-
-        "": nothing, since no later daemon knows of the job and could go on with them.
-        """
+        """Return what names hidden output files; "": no later daemon goes on with the job."""
         token = self._engine.journal_token
         return job_token(token, job.number) if self._durability.is_written(job) else ""
 
@@ -375,8 +361,6 @@ class Scheduler:
             runner.note(f"ran beside job {self._main.number}, on {plan.assignments[0].device}")
         self._engine.tuner.on_job()
         runner.begin()
-
-    # ---- ends
 
     def on_run_ended(
         self,

@@ -184,8 +184,6 @@ class Pool:
         left = [task for task in [*self._running, *waiting] if task.is_running()]
         return [task.step.text for task in left] + self.hanging()
 
-    # ---- on the loop's thread
-
     def _start(self, task: Task) -> None:
         thread = threading.Thread(target=self._run, args=(task,), name=self._name, daemon=True)
         thread.start()

@@ -61,10 +61,7 @@ class TunedKind:
     news: list[str] = field(default_factory=list)  # For the report of the next job
 
     def next_step(self) -> tuple[Variant, int, Tuning] | None:
-        """Return variant, threads and what is to be done; None: nothing that may be afforded.
-
-        First variants that no job uses before, then those in use. Runs the plug-in's code.
-        """
+        """Return variant, threads and what is to be done; None: nothing may be afforded."""
         steps = [
             (variant, threads, variant.tuning_left(self.job.params, threads, str(cache_dir())))
             for variant in declared_variants(self.job.workload, KIND)
@@ -89,10 +86,7 @@ class TunedKind:
 
 
 def begun_steps() -> dict[str, tuple[float, float]]:
-    """Return the steps that were begun in the last day, by key: what was left then, and when.
-
-    One after which as much is left was in vain: every `hetsched run` would try it again.
-    """
+    """Return the steps begun in the last day: what was left then, and when. Some were in vain."""
     try:
         found = msgspec.json.decode(
             _steps_path().read_bytes(), type=dict[str, tuple[float, float]]

@@ -38,10 +38,7 @@ Split = Callable[[int], Sequence[int]]
 
 @dataclass(frozen=True)
 class SerialResult:
-    """Outputs by name, iterations computed, and the residual after each that ran here.
-
-    `saved`: the state after the iteration that was asked for.
-    """
+    """Outputs, iterations, residuals of those that ran here, and the state after `save_after`."""
 
     outputs: dict[str, np.ndarray]
     iterations: int
@@ -92,13 +89,18 @@ class _SerialRun:
         split: Split | Sequence[int],
         variant: str | None,
     ) -> None:
-        self._workload = workload
-        self._params = params
-        self._load = workload.load(params)
+        self._workload, self._params, self._load = workload, params, workload.load(params)
         self._split = split if callable(split) else lambda iteration: split
         slots = len(self._split(0))
-        self._outputs: dict[str, np.ndarray] = {}
-        self._arrays = self._make_arrays(inputs)
+        self._arrays = dict(inputs)
+        for spec in workload.arrays(params):
+            if spec.name not in inputs:
+                self._arrays[spec.name] = np.zeros(spec.shape(self._load), spec.dtype)
+                if spec.is_input:
+                    workload.generate(params, 0, spec.name, 0, self._arrays[spec.name])
+        for state in workload.state(params):
+            shape = state_shape(state, self._load)
+            self._arrays[state.name] = np.full(shape, POISON, state.dtype)
         self._home = Home(workload, params, self._arrays)
         self._reductions = {r.name: r for r in workload.reductions(params)}
         self._partials = {
@@ -110,23 +112,15 @@ class _SerialRun:
         context = KernelContext("cpu", xp=np)
         self._kernels: Mapping[str, StageKernel] = chosen.make(params, self._load, context)
 
-    def _make_arrays(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        arrays = dict(inputs)
-        for spec in self._workload.arrays(self._params):
-            if spec.name not in arrays:
-                arrays[spec.name] = np.zeros(spec.shape(self._load), spec.dtype)
-                if spec.is_input:
-                    self._workload.generate(self._params, 0, spec.name, 0, arrays[spec.name])
-            if spec.is_output:
-                self._outputs[spec.name] = arrays[spec.name]
-        for state in self._workload.state(self._params):
-            shape = state_shape(state, self._load)
-            arrays[state.name] = np.full(shape, POISON, state.dtype)
-        return arrays
-
     def run(self, save_after: int | None, resume: SavedState | None) -> SerialResult:
-        values = self._start() if resume is None else self._resume(resume)
-        iteration = 0 if resume is None else resume.iteration
+        iteration, values = 0, Values()
+        if resume is None:
+            self._home.fill_borders()
+            for _ in range(self._workload.start_rounds(self._params)):
+                values = self._round(Part.START, 0, values)
+        else:
+            restore_state(self._workload, self._params, self._arrays, resume)
+            iteration, values = resume.iteration, Values(resume.values, resume.values)
         saved = self._saved(iteration, values) if save_after == iteration else None
         residuals: list[float] = []
         limit = self._workload.max_iterations(self._params)
@@ -141,18 +135,9 @@ class _SerialRun:
             if save_after == iteration:
                 saved = self._saved(iteration, values)
         self._round(Part.FINISH, iteration, Values(values.now, values.now))
-        return SerialResult(self._outputs, iteration, tuple(residuals), converged, saved)
-
-    def _start(self) -> Values:
-        self._home.fill_borders()
-        values = Values()
-        for _ in range(self._workload.start_rounds(self._params)):
-            values = self._round(Part.START, 0, values)
-        return values
-
-    def _resume(self, saved: SavedState) -> Values:
-        restore_state(self._workload, self._params, self._arrays, saved)
-        return Values(saved.values, saved.values)
+        specs = self._workload.arrays(self._params)
+        outputs = {spec.name: self._arrays[spec.name] for spec in specs if spec.is_output}
+        return SerialResult(outputs, iteration, tuple(residuals), converged, saved)
 
     def _saved(self, iteration: int, values: Values) -> SavedState:
         views = state_views(self._workload, self._params, self._arrays, iteration)

@@ -59,8 +59,6 @@ class Durability:
         """Whether the journal has a job before it ends."""
         return job.is_durable and self._journal is not None
 
-    # ---- acceptance
-
     async def accept(self, job: JobRecord) -> None:
         """Confirm a new job, a durable one once it is on disk. Raises the journal's error."""
         if self.is_written(job):
@@ -136,8 +134,6 @@ class Durability:
             then(error)
 
         journal.write((record,), written)
-
-    # ---- the end
 
     def report_end(self, job: JobRecord, state: Ended) -> None:
         """Report the end of a job, of a durable one once it is on disk; take over its results."""

@@ -36,10 +36,7 @@ class Follower(NamedTuple):
 
 @dataclass(eq=False)
 class Watcher:
-    """Who watches several jobs, or all, as numbered events.
-
-    A client that doesn't read in time misses some, but no job's last one.
-    """
+    """Who watches jobs, or all, as numbered events. Slow readers miss some, but no end."""
 
     client: int
     deliver: Deliver

@@ -64,8 +64,6 @@ class JobQueue:
     def unfinished(self, number: int) -> JobRecord | None:
         return self._waiting.get(number) or self._running.get(number)
 
-    # ---- the order
-
     def ready(self) -> Iterator[JobRecord]:
         """Iterate over the jobs that may start now, in line. Don't change the queue meanwhile."""
         return (self._waiting[number] for *_, number in self._ready)
@@ -83,8 +81,6 @@ class JobQueue:
             elif job.after:
                 reason = f"after {', '.join(map(str, sorted(job.after)))}"
         return Queued(job.number, before + len(self._running), reason, job.failures)
-
-    # ---- changes
 
     def check(self, after: tuple[Dependency, ...]) -> None:
         for dependency in after:
@@ -152,10 +148,7 @@ class JobQueue:
         self._running[job.number] = job
 
     def requeue(self, job: JobRecord, code: int) -> bool:
-        """Let a running job whose run failed with exit `code` wait behind others of its priority.
-
-        Return False if it has no retries left or another run would only repeat the error.
-        """
+        """Let a job whose run failed wait for another one, if it may have one."""
         if code in PERMANENT_CODES or job.failures >= job.retries:
             return False
         job.failures += 1
@@ -194,8 +187,6 @@ class JobQueue:
                 changes.append((job, _too_late(job, "while it was running")))
         return changes
 
-    # ---- inner steps
-
     def _enter_line(self, job: JobRecord) -> None:
         if job.is_ready:
             insort(self._ready, _key(job))
@@ -212,10 +203,7 @@ class JobQueue:
         return [(job, error), *self._conclude(job, "failed")]
 
     def _conclude(self, ended: JobRecord, outcome: Outcome) -> list[Change]:
-        """Apply the outcome of a job that has left the queue to those that run after it.
-
-        A chain may have as many jobs as the queue: no recursion.
-        """
+        """Apply an outcome to the jobs that run after it: a chain of them may be long."""
         changes: list[Change] = []
         remaining = deque([(ended, outcome)])
         while remaining:

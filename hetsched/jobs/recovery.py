@@ -178,10 +178,7 @@ def _finish(job: JournaledJob) -> errors.ErrorRecord | None:
 
 
 def _saved_work(job: JournaledJob, token: str) -> SavedWork | None:
-    """Return what a job has left on disk; `token`: the journal's.
-
-    A checkpoint counts if this job and this user have written it.
-    """
+    """Return what this job and this user have left on disk; `token`: the journal's."""
     owner = job_token(token, job.number)
     if job.spec.checkpoint:
         return _checkpoint_of(job, owner)

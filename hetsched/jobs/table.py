@@ -215,10 +215,7 @@ class JobTable:
             self._keys[job.key] = job
 
     def add_ended(self, job: JobRecord) -> list[JobRecord]:
-        """Add a job that has ended; return those to forget, the oldest.
-
-        One whose results are still being fetched is remembered until then.
-        """
+        """Add a job that has ended; return old ones to forget, whose results nobody awaits."""
         self._remove_unfinished(job)
         self.jobs[job.number] = self._ended[job.number] = job
         if job.key:
@@ -252,10 +249,7 @@ class JobTable:
 
 
 class KeptResults:
-    """Results of ended jobs in shared memory, in the order in which they expire.
-
-    Keeping and releasing one takes constant time. On the loop's thread only.
-    """
+    """Results of ended jobs in shared memory, in the order in which they expire; O(1) each."""
 
     def __init__(self, arena: Arena, loop: Loop, max_bytes: int) -> None:
         self._arena, self._loop = arena, loop

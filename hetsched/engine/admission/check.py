@@ -32,6 +32,7 @@ from hetsched.engine.admission.resolved_job import (
     declare,
     declared_variants,
     file_key,
+    is_plain,
     load_workload,
     not_saving_note,
     plug_in,
@@ -159,10 +160,7 @@ def resolve(
     opener: InputOpener | None = None,
     earlier: Declaration | None = None,
 ) -> ResolvedJob:
-    """Open the inputs and bind all; the job takes over the files of `opener`.
-
-    `earlier`: of the same request, reused if its inputs have the same shapes.
-    """
+    """Open the inputs and bind all; `earlier` is reused if its inputs have the same shapes."""
     opener = opener or InputOpener(Step())
     try:
         workload = load_workload(spec.workload, opener.step)
@@ -234,10 +232,7 @@ class InputOpener:
         is_iterative: bool,
         after: Collection[int],
     ) -> dict[str, StoredArray]:
-        """Open a file, which may be what one of the jobs `after` which this one runs will write.
-
-        `matrix`: what it must hold; None: a dense array, for `is_iterative` in any kind of file.
-        """
+        """Open a file with `matrix` or an array, which a job of `after` may have to write yet."""
         self.step.enter(f"opening {path}")
         self.paths.append(os.path.realpath(split_path(path).file))
         promise = None if self._uses is None else self._uses.promise(self.paths[-1])
@@ -595,9 +590,12 @@ def _shared_bytes(job: ResolvedJob) -> int:
     if job.iterative is None:
         arrays += [array for array in job.specs if array.name in job.into]
     else:
-        in_state, copied = job.results_in_state, job.copied_inputs
-        arrays += [array for array in job.specs if array.is_output and array.name not in in_state]
-        arrays += [array for array in job.specs if array.name in copied]
+        in_state = job.results_in_state
+        for array in job.specs:
+            stored = job.inputs.get(array.name)
+            is_copied = stored is not None and not is_plain(stored, array)
+            if is_copied or (array.is_output and array.name not in in_state):
+                arrays.append(array)
         arrays += job.iterative.work_arrays(job.load, len(job.devices))
         arrays += job.iterative.saved
     return sum([array_bytes(array, job.load) for array in arrays])
@@ -626,10 +624,7 @@ def check_outputs(job: ResolvedJob) -> tuple[output_files.OutputClaim, ...]:
 
 
 def create_outputs(job: ResolvedJob, spec: JobSpec, token: str = "") -> None:
-    """Create output files, with all their space.
-
-    `token`: unique to the job; a file of an earlier attempt with the same token is removed.
-    """
+    """Create output files; one of an earlier attempt with this `token` is removed."""
     inputs = _file_identities(job)
     if token and job.iterative is None and not job.into:  # what is in memory is lost in a crash
         with plug_in(job.workload.name, "paths"):

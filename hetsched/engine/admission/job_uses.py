@@ -46,10 +46,7 @@ class JobUses:
                     del self._users[place]
 
     def may_overtake(self, job: JobRecord) -> bool:
-        """Return whether no other job writes what it uses, or uses what it writes.
-
-        Then they run in the order of the queue: clients submit such jobs without a wait between.
-        """
+        """Return whether no other job writes what it uses, or uses what it writes."""
         written = [self._users[place] for place, _ in _written(job)]
         if any(len(users.writers) > 1 or users.readers for users in written):
             return False

@@ -153,17 +153,6 @@ class ResolvedJob(Declaration):
         results = () if self.iterative is None else self.iterative.results
         return {name for name in results if self.into.get(name, name) is None}
 
-    @property
-    def copied_inputs(self) -> tuple[str, ...]:
-        """Inputs of an iterative job that aren't in memory as its kernels expect them."""
-        if self.iterative is None:
-            return ()
-        return tuple(
-            spec.name
-            for spec in self.specs
-            if (stored := self.inputs.get(spec.name)) is not None and not is_plain(stored, spec)
-        )
-
     def prepare(self, sync: bool = True) -> tuple[output_files.PreparedOutput, ...]:
         """Complete the output files under hidden names, all or none."""
         prepared: list[output_files.PreparedOutput] = []
@@ -176,10 +165,7 @@ class ResolvedJob(Declaration):
         return tuple(prepared)
 
     def close(self, *, keeps_parts: bool = False) -> None:
-        """Close the input files and discard unpublished outputs. Idempotent.
-
-        `keeps_parts`: outputs in which a next daemon may go on stay hidden.
-        """
+        """Close the input files; discard outputs, unless it `keeps_parts` for the next daemon."""
         self.loaded.clear()
         for output in self.outputs.values():
             if keeps_parts and self.parts_identity:
@@ -310,10 +296,7 @@ def declared_variants(workload: BaseWorkload, kind: str) -> tuple[Variant, ...]:
 
 @contextmanager
 def plug_in(workload: str, method: str) -> Iterator[None]:
-    """Make what the code of a plug-in raises, whatever it is, an error of its job.
-
-    SystemExit is one, too: it must not end the thread that the engine lends to the plug-in.
-    """
+    """Make what the code of a plug-in raises, SystemExit too, an error of its job."""
     try:
         yield
     except BaseException as error:

@@ -40,10 +40,7 @@ def next_plan(
     state: PlanningState,
     unstarted: Collection[str] = (),
 ) -> JobPlan:
-    """Return shares, chunks and variants for the next run of `job` on some of `infos`.
-
-    `unstarted`: devices whose process isn't running yet.
-    """
+    """Return shares, chunks and variants for the next run; `unstarted`: without a process yet."""
     if job.measure:
         return _equal_plan(job, infos, state)
     kind = job_kind(job, (info.name for info in infos))
@@ -73,7 +70,7 @@ def _equal_plan(job: ResolvedJob, infos: Sequence[DeviceInfo], state: PlanningSt
         if device not in available:
             raise errors.Unavailable(f"{device} can't be measured: it is no longer available")
         info = available[device]
-        if variant not in [each.name for each in state.variants.usable(job, info)]:
+        if variant not in [each.name for each in state.usable_variants(job, info)]:
             raise errors.Unavailable(
                 f"{device} can't be measured with {variant}: it doesn't work there"
             )
@@ -135,7 +132,9 @@ def find_candidates(
                 " single cores"
             )
         kinds = ", ".join(sorted({info.kind for info in infos}))
-        failures = dict.fromkeys(r for info in infos for r in state.variants.reasons(job, info))
+        failures = dict.fromkeys(
+            r for info in infos for r in state.reasons_against_variants(job, info)
+        )
         able = [
             kind.group
             for kind in DEVICE_KINDS.values()
@@ -212,7 +211,7 @@ def model_key(
 
 
 def _model_keys(job: ResolvedJob, info: DeviceInfo, state: PlanningState) -> list[ModelKey]:
-    variants = state.variants.ready(job, info)
+    variants = state.ready_variants(job, info)
     return [model_key(job, info, variant, beside) for beside in CO_RUNNERS for variant in variants]
 
 
@@ -225,7 +224,7 @@ def device_demand(job: ResolvedJob, info: DeviceInfo, state: PlanningState) -> M
 
 
 def _candidate(job: ResolvedJob, info: DeviceInfo, state: PlanningState) -> Candidate | None:
-    variants = state.variants.ready(job, info)
+    variants = state.ready_variants(job, info)
     if not variants:
         return None
     names = [variant.name for variant in variants]

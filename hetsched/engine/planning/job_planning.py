@@ -49,10 +49,7 @@ class JobPlanning:
         self._unstarted: Collection[str] = ()
 
     async def plan(self, infos: Sequence[DeviceInfo]) -> JobPlan:
-        """Plan an attempt on `infos`: at once if the kind of job has a plan.
-
-        Raises Unavailable if no device has a variant of the workload.
-        """
+        """Plan an attempt: at once if the kind of job has a plan. Raises Unavailable."""
         if (iterations := self._runner.iterations) is not None:
             job, spec = self._job, self._runner.spec
             plan, balance = await self._in_planner(
@@ -70,10 +67,7 @@ class JobPlanning:
         return await self._in_planner(lambda: self._known_plan() or self._new_plan())
 
     def learning_task(self, runs: Mapping[str, DeviceRun] | None) -> LearningTask | None:
-        """Return what to learn from a job that has ended, and the plan of the next; None: nothing.
-
-        `runs`: device -> its part of the run; None: it isn't typical.
-        """
+        """Return what to learn from a run, if it is typical, and the plan of the next."""
         job, attempt, state = self._job, self._runner.latest, self._state
         if attempt is None:
             return None
@@ -131,9 +125,6 @@ class JobPlanning:
         return None if self._job.measure else self._state.plans.get(self._kind())
 
 
-# ---- learning from a run
-
-
 def learn_run(job: ResolvedJob, run: Run, state: PlanningState, kind: JobKind) -> None:
     """Update models and planner after a run of `job`. The store is not flushed to disk."""
     now = time.time()
@@ -147,7 +138,7 @@ def learn_run(job: ResolvedJob, run: Run, state: PlanningState, kind: JobKind) -
         pooled_models(state.store.load_many(equal, False), state.plan_cache)
     for identity, race in lessons.races.items():
         info = next(info for info in infos.values() if info.identity == identity)
-        labels = {v.name: race_label(v) for v in state.variants.usable(job, info)}
+        labels = {v.name: race_label(v) for v in state.usable_variants(job, info)}
         paces = {labels[name]: found for name, found in race.paces.items() if name in labels}
         race_key = RaceKey(job.workload.name, job.speed_key, identity, job.storage)
         state.store.add_race(race_key, Race(race.number, race.units, paces, now))
@@ -166,14 +157,11 @@ def _observe(
     keys = {
         (device, name, beside): model_key(job, infos[device], variant, beside)
         for device, name, beside in samples
-        for variant in state.variants.usable(job, infos[device])  # it may have failed since
+        for variant in state.usable_variants(job, infos[device])  # it may have failed since
         if variant.name == name
     }
     state.store.observe_many([(key, samples[of]) for of, key in keys.items()], time.time())
     return keys
-
-
-# ---- iterations
 
 
 def learn_rows(

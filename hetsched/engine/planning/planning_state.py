@@ -6,7 +6,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from hetsched.bounded_cache import BoundedCache
 from hetsched.device import DeviceInfo, kernel_chunk
@@ -98,10 +98,7 @@ class Plans:
             return None if known is None else known.plan
 
     def put(self, kind: JobKind, plan: JobPlan, generation: int) -> None:
-        """Keep `plan` for the next jobs of this kind, unless plans were dropped meanwhile.
-
-        Then it may use what has failed meanwhile.
-        """
+        """Keep `plan`, unless it may use what has failed since it was begun, in `generation`."""
         with self._lock:
             known = self._kinds.peek(kind)
             if known is not None and generation == self.generation:
@@ -128,58 +125,6 @@ class Plans:
             self.generation += 1
 
 
-class Variants:
-    """Variants by workload. Installed ones are detected once, because that takes milliseconds."""
-
-    def __init__(self, failures: Failures) -> None:
-        self._failures = failures
-        # (workload reference, kind of variant) -> variants
-        self._installed: dict[tuple[str, str], Sequence[Variant]] = {}
-
-    def usable(self, job: ResolvedJob, info: DeviceInfo) -> list[Variant]:
-        """Return the variants that `info` can run, the likely fastest first."""
-        return [
-            variant
-            for variant in self._find_installed(job, info.variant_kind)
-            if (variant.threaded or not info.members)
-            and not self._reason_against(job, info, variant.name)
-        ]
-
-    def ready(self, job: ResolvedJob, info: DeviceInfo) -> list[Variant]:
-        """Return the usable variants that compute at once, without long preparations; or all."""
-        usable, folder = self.usable(job, info), str(cache_dir())
-        with plug_in(job.workload.name, "tuning"):
-            tunings = [v.tuning_left(job.params, info.threads, folder) for v in usable]
-        ready = [v for v, left in zip(usable, tunings, strict=True) if not left.is_needed]
-        return ready or usable
-
-    def reasons(self, job: ResolvedJob, info: DeviceInfo) -> list[str]:
-        installed = self._find_installed(job, info.variant_kind)
-        return [r for v in installed if (r := self._reason_against(job, info, v.name))]
-
-    def _reason_against(self, job: ResolvedJob, info: DeviceInfo, variant: str) -> str:
-        if not self._failures.tallies:
-            return ""
-        key = _variant_key(job, info, variant)
-        return self._failures.reason_against(key, _digest(job), time.monotonic())
-
-    def _find_installed(self, job: ResolvedJob, kind: str) -> Sequence[Variant]:
-        key = (job.reference, kind)
-        if key not in self._installed:
-            self._installed[key] = declared_variants(job.workload, kind)
-        return self._installed[key]
-
-
-def _variant_key(job: ResolvedJob, info: DeviceInfo, variant: str) -> VariantKey:
-    """Return the key shared by devices on which a variant fails alike."""
-    kind = f"{info.variant_kind} team" if info.members else info.variant_kind
-    return kind, job.reference, variant
-
-
-def _digest(job: ResolvedJob) -> str:
-    return hashlib.blake2b(job.encoded_params, digest_size=16).hexdigest()
-
-
 MAX_KERNELS = 8
 """Kernels remembered per device: fewer than the 16 that a device caches, so none is evicted."""
 
@@ -187,53 +132,68 @@ _KernelKey = tuple[str, bytes, str, int]
 """Workload, params, variant, largest chunk."""
 
 
-class WarmKernels:
-    """Kernels cached in device processes, the most recent last: preparing these is quick."""
+class PlanningState:
+    """Models, variants, memory limits, warm kernels and the plans of repeated jobs.
 
-    def __init__(self) -> None:
+    Methods that record what has failed or changed also drop all plans, which assumed otherwise.
+    """
+
+    def __init__(
+        self, store: ModelStore, machine: Callable[[], Sequence[DeviceInfo]] = tuple
+    ) -> None:
+        self.store = store
+        self.failures = Failures()
+        # Device -> bytes, of those that had less memory than they reported
+        self.memory_limits: dict[str, int] = {}
+        self.plan_cache = PlanCache()  # Only for the planner's thread
+        self.plans = Plans(self.plan_cache)
+        # Returns all devices of the machine, which may slow down those of a job
+        self.machine = machine
+        # (workload reference, kind) -> its installed variants: finding them takes milliseconds
+        self._variants: dict[tuple[str, str], Sequence[Variant]] = {}
+        # Device -> kernels cached in its process, the most recent last: preparing them is quick
         self._kernels: dict[str, list[_KernelKey]] = {}
 
-    def contains_all(self, job: ResolvedJob, assignments: Iterable[Assignment]) -> bool:
+    # ---- variants
+
+    def usable_variants(self, job: ResolvedJob, info: DeviceInfo) -> list[Variant]:
+        """Return the variants that `info` can run, the likely fastest first."""
+        return [
+            variant
+            for variant, reason in self._judged_variants(job, info)
+            if not reason and (variant.threaded or not info.members)
+        ]
+
+    def ready_variants(self, job: ResolvedJob, info: DeviceInfo) -> list[Variant]:
+        """Return the usable variants that compute at once, without long preparations; or all."""
+        usable, folder = self.usable_variants(job, info), str(cache_dir())
+        with plug_in(job.workload.name, "tuning"):
+            tunings = [v.tuning_left(job.params, info.threads, folder) for v in usable]
+        ready = [v for v, left in zip(usable, tunings, strict=True) if not left.is_needed]
+        return ready or usable
+
+    def reasons_against_variants(self, job: ResolvedJob, info: DeviceInfo) -> list[str]:
+        return [reason for _, reason in self._judged_variants(job, info) if reason]
+
+    def _judged_variants(self, job: ResolvedJob, info: DeviceInfo) -> list[tuple[Variant, str]]:
+        """Return the installed variants, each with why it isn't used at present, or ""."""
+        kind = (job.reference, info.variant_kind)
+        if kind not in self._variants:
+            self._variants[kind] = declared_variants(job.workload, info.variant_kind)
+        params, now = _digest(job), time.monotonic()
+        return [
+            (v, self.failures.reason_against(_variant_key(job, info, v.name), params, now))
+            for v in self._variants[kind]
+        ]
+
+    # ---- kernels
+
+    def has_kernels(self, job: ResolvedJob, assignments: Iterable[Assignment]) -> bool:
         return all(
             key in self._kernels.get(assignment.device, ())
             for assignment in assignments
             for key in _kernel_keys(job, assignment)
         )
-
-    def add(self, job: ResolvedJob, assignments: Iterable[Assignment]) -> None:
-        for assignment in assignments:
-            kernels = self._kernels.setdefault(assignment.device, [])
-            for key in _kernel_keys(job, assignment):
-                if key in kernels:
-                    kernels.remove(key)
-                kernels.append(key)
-            del kernels[:-MAX_KERNELS]
-
-    def forget(self, device: str) -> None:
-        self._kernels.pop(device, None)
-
-
-@dataclass
-class PlanningState:
-    """Models, variants, memory limits and the plans of repeated jobs.
-
-    Methods that record what has failed or changed also drop all plans, which assumed otherwise.
-    """
-
-    store: ModelStore
-    failures: Failures = field(default_factory=Failures)
-    variants: Variants = field(init=False)
-    kernels: WarmKernels = field(default_factory=WarmKernels)
-    # Device -> bytes, of those that had less memory than they reported
-    memory_limits: dict[str, int] = field(default_factory=dict)
-    plan_cache: PlanCache = field(default_factory=PlanCache)  # Only for the planner's thread
-    plans: Plans = field(init=False)
-    # Returns all devices of the machine, which may slow down those of a job
-    machine: Callable[[], Sequence[DeviceInfo]] = tuple
-
-    def __post_init__(self) -> None:
-        self.plans = Plans(self.plan_cache)
-        self.variants = Variants(self.failures)
 
     def record_kernels(
         self,
@@ -242,13 +202,21 @@ class PlanningState:
         infos: Mapping[str, DeviceInfo],
         failed_variants: Collection[str] = (),
     ) -> None:
-        self.kernels.add(job, assignments)
-        if not self.failures.tallies:
-            return
         for assignment in assignments:
+            kernels = self._kernels.setdefault(assignment.device, [])
+            for key in _kernel_keys(job, assignment):
+                if key in kernels:
+                    kernels.remove(key)
+                kernels.append(key)
+            del kernels[:-MAX_KERNELS]
             for variant in set(assignment.variants).difference(failed_variants):
-                key = _variant_key(job, infos[assignment.device], variant)
-                self.failures.succeed(key, _digest(job))
+                subject = _variant_key(job, infos[assignment.device], variant)
+                self.failures.succeed(subject, _digest(job))
+
+    def forget_kernels(self, device: str) -> None:
+        self._kernels.pop(device, None)
+
+    # ---- failures
 
     def exclude_variant(
         self, job: ResolvedJob, info: DeviceInfo, variant: str, reason: str
@@ -269,6 +237,16 @@ class PlanningState:
             limit = self.memory_limits.pop(info.name, None)
             if limit is not None and (info.memory is None or 2 * limit < info.memory):
                 self.memory_limits[info.name] = 2 * limit
+
+
+def _variant_key(job: ResolvedJob, info: DeviceInfo, variant: str) -> VariantKey:
+    """Return the key shared by devices on which a variant fails alike."""
+    kind = f"{info.variant_kind} team" if info.members else info.variant_kind
+    return kind, job.reference, variant
+
+
+def _digest(job: ResolvedJob) -> str:
+    return hashlib.blake2b(job.encoded_params, digest_size=16).hexdigest()
 
 
 def _kernel_keys(job: ResolvedJob, assignment: Assignment) -> list[_KernelKey]:

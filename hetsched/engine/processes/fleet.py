@@ -176,10 +176,7 @@ class Fleet:
         }
 
     def run_loops(self, devices: Iterable[str], *, in_threads: bool) -> None:
-        """Have the loops of `devices` run in threads of this process, or in their own ones.
-
-        While no job runs. Those that run elsewhere are started again when they are needed.
-        """
+        """While no job runs, have loops end that don't run where the next job needs them."""
         self._in_threads = in_threads
         for host in [self._hosts[name] for name in devices]:
             if host.state == "ready" and not self._is_in_place(host):
@@ -203,10 +200,7 @@ class Fleet:
             await self._changed.wait()
 
     async def settled(self, devices: Collection[str], *, with_restarts: bool = False) -> None:
-        """Wait for those of `devices` that start, or rest, until they are ready or have failed.
-
-        For one that restarts only `with_restarts`, or if no other is ready.
-        """
+        """Wait for those of `devices` that start; for restarts if asked, or if none is ready."""
         self._is_resting = False
         for host in self._hosts.values():
             if host.state == "unneeded" and not host.spec.lazy:
@@ -232,10 +226,7 @@ class Fleet:
             self._flush_soon(host)
 
     def attach(self, device: str, key: int, source: Segment | int) -> None:
-        """Attach a segment or an open file to `device`, unless already attached.
-
-        Raises OSError: no descriptors are left.
-        """
+        """Attach a segment or an open file, unless it is. Raises OSError without descriptors."""
         host = self._hosts[device]
         process = host.process
         if process is None or host.state != "ready" or key in process.attached:
@@ -299,10 +290,7 @@ class Fleet:
     # ---- the end
 
     def rest(self) -> None:
-        """End the processes of cores, which no job uses, with all that they have loaded.
-
-        Single ones are forked again, in milliseconds, when the next job starts.
-        """
+        """End the processes of cores, which no job uses; the next job forks them again."""
         self._is_resting = True
         for host in self._hosts.values():
             self._rest(host)
@@ -443,10 +431,7 @@ class Fleet:
             self._loop.remove_reader(process.stderr)
 
     def _read_events(self, host: Host, process: DeviceLink) -> bool:
-        """Handle messages; return whether there were any.
-
-        An error in doing so costs the process, or its job would wait.
-        """
+        """Handle messages; return whether there were any. An error costs the process."""
         events: list[device_messages.DeviceEvent] = []
         try:
             events = process.receive()

@@ -139,8 +139,6 @@ class DeviceLink(ABC):
     def _processor_ticks(self) -> int:
         """Return the processor time used so far, in clock ticks; 0 once it has ended."""
 
-    # ---- the end
-
     def stop(self) -> None:
         self.is_stopping = True
         try:
@@ -155,10 +153,7 @@ class DeviceLink(ABC):
 
     @abstractmethod
     def join(self, grace: float, kill_grace: float) -> bool:
-        """Wait for the end, kill it after `grace` seconds, and return whether it has ended.
-
-        Not if it hasn't `kill_grace` seconds after that.
-        """
+        """Wait for the end, kill it after `grace` seconds; return whether it has ended."""
 
     def close(self) -> None:
         """Release what is left after the end. Idempotent."""

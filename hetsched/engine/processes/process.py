@@ -166,10 +166,7 @@ class Template:
         return self.is_ready
 
     def fork(self, spec: ProcessSpec, channel: int, stderr: int) -> tuple[int, int]:
-        """Fork a process with these descriptors, which stay the caller's: its pid and pidfd.
-
-        Raises TemplateLost.
-        """
+        """Fork a process with these descriptors, the caller's; return its pid and pidfd."""
         try:
             sockets.send_message(self._sock, msgspec.json.encode(spec), [channel, stderr])
             if not select.select([self._sock], [], [], FORK_SECONDS)[0]:
@@ -181,10 +178,7 @@ class Template:
             raise TemplateLost(f"the template of device processes: {error}") from error
 
     def reap(self, pid: int) -> int | None:
-        """Return the exit status of a dead child, as subprocess does; None: nobody knows it.
-
-        The child is a zombie until the template is told that its status has been read.
-        """
+        """Return the exit status of a dead child, and let the template reap it; None: unknown."""
         fields = stat_fields(f"/proc/{pid}/stat")
         with contextlib.suppress(OSError):  # the template has died, so init reaps the child
             sockets.send_message(self._sock, str(pid).encode(), [])
@@ -223,10 +217,7 @@ def _spawn(
 def start_python(
     arguments: Sequence[str], env: Mapping[str, str] | None = None, **options: Any
 ) -> subprocess.Popen[bytes]:
-    """Start a module with these arguments, one thread per library. Raises OSError.
-
-    `options`: of Popen; by default nothing is read or written.
-    """
+    """Start a module with these arguments, one thread per library. Raises OSError."""
     path = os.pathsep.join(filter(None, sys.path))
     return subprocess.Popen(
         # -P: no file of the working folder may shadow a module.

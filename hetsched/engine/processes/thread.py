@@ -69,8 +69,6 @@ class DeviceThread(DeviceLink):
     def _processor_ticks(self) -> int:
         return processor_ticks(f"/proc/self/task/{self._thread.native_id}/stat")
 
-    # ---- the end
-
     def kill(self) -> None:
         with contextlib.suppress(OSError):  # closed
             self._sock.shutdown(socket.SHUT_RDWR)

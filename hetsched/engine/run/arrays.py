@@ -71,10 +71,7 @@ class JobArrays:
         self._saves: dict[str, int] = {}
 
     def place(self) -> None:
-        """Decide where each array is: where the client has it, in its file or in a new segment.
-
-        Raises TryAgain if the arena is full; `close` releases the segments allocated so far.
-        """
+        """Decide where arrays are: with the client, in files, in new segments. Raises TryAgain."""
         job, iterative = self.job, self.job.iterative
         in_state = job.results_in_state
         for spec in job.specs:
@@ -219,8 +216,6 @@ class JobArrays:
         self._allocated.clear()
         self.results = {}
 
-    # ---- files
-
     async def load_inputs(self, engine: Engine) -> None:
         loads = self._copies(to_files=False)
         if loads is None:
@@ -272,10 +267,7 @@ class JobArrays:
             ) from error
 
     def _copies(self, *, to_files: bool) -> ArrayCopies | None:
-        """Return the copies of inputs to segments, or of an iterative job's results to files.
-
-        None: there are none. Raises TryAgain without descriptors for them.
-        """
+        """Return the copies of inputs to segments, or of an iterative job's results to files."""
         moved = self._saves if to_files else self._loads
         copies = [
             (
@@ -325,8 +317,6 @@ class JobArrays:
         return stored.values(memory)
 
 
-# ---- copies, in a thread of the pool
-
 BLOCK_BYTES = 16 << 20
 """Bytes copied between two looks at whether the job was cancelled."""
 MIN_RATE = 20e6
@@ -334,10 +324,7 @@ MIN_RATE = 20e6
 
 
 def _open_file(spec: ArraySpec, fd: int, stored: device_messages.StoredArray) -> HostArray:
-    """Return an array in a file, with a descriptor of its own, as its thread may hang.
-
-    Raises TryAgain if there is none left.
-    """
+    """Return an array in a file with a descriptor of its own: its thread may hang."""
     try:
         own = os.dup(fd)
     except OSError as error:

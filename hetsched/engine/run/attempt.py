@@ -72,18 +72,11 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class Switched:
-    """The user has disabled devices, or enabled them."""
+class PauseRequested:
+    """Iterations are to pause: the user has switched devices, or the job is to stop."""
 
 
-@dataclass(frozen=True, slots=True)
-class StopRequested:
-    """End with `error` after an iteration, once the state is saved."""
-
-    error: BaseException
-
-
-Event = Message | Lost | Joined | Switched | StopRequested
+Event = Message | Lost | Joined | PauseRequested
 
 
 class StartOver(Exception):
@@ -186,7 +179,7 @@ class Attempt:
         # Those with a link first: once cores compute, this thread may have to wait for one of them
         devices = sorted(self.assignments, key=lambda name: not self.infos[name].link)
         if (
-            planning.kernels.contains_all(runner.job, assignments)
+            planning.has_kernels(runner.job, assignments)
             and not fills
             and runner.iterations is None
             and runner.arrays.are_mapped(self._fleet, devices)
@@ -207,10 +200,7 @@ class Attempt:
             await self._prepare_all(devices)  # they are copied to a device when it is prepared
 
     async def verify(self) -> None:
-        """Check the result: all units, and the edges of shares by the reference.
-
-        Raises JobFailed.
-        """
+        """Check all units, and the edges of shares by the reference. Raises JobFailed."""
         load, seed = self.runner.job.load, self.runner.verification_seed
         edges = self.computation.edges() if self.computation else []
         sampled = random.Random(seed).sample(range(load), min(RANDOM_SAMPLES, load))
@@ -303,11 +293,7 @@ class Attempt:
         """Wait for an answer per entry of `devices`, which do what `text` says."""
         pending = list(devices)
         since = dict.fromkeys(pending, time.monotonic())  # The last sign of progress
-        self.begin_step(
-            step,
-            lambda now: {d: self._step_wait(since[d], text) for d in pending},
-            self._deadlines.step,
-        )
+        self.begin_step(step, lambda now: {d: self._step_wait(since[d], text) for d in pending})
         self.runner.report_progress(self, force=step != "preparing")
         answers: list[T] = []
         while pending:
@@ -332,16 +318,12 @@ class Attempt:
         self.inbox.append(event)
         self._wake.set()
 
-    def begin_step(self, step: str, waits: Waits, seconds: float) -> None:
-        """Begin a step; `seconds`: the shortest of its waits."""
+    def begin_step(self, step: str, waits: Waits) -> None:
         self.step, self._waits = step, waits
-        self._set_timer(min(seconds, self._deadlines.chunk / SILENCE_CHECKS))
+        self._set_timer(time.monotonic())
 
     async def event(self) -> Event:
-        """Return the next event; meanwhile, kill devices that are overdue.
-
-        Raises StartOver, or the job's error, if a device's error or loss ends the attempt.
-        """
+        """Return the next event; meanwhile, kill overdue devices. Raises what follows from it."""
         event = await self._next_event()
         match event:
             case Message(device, device_messages.CommandFailed() as failure):
@@ -367,14 +349,18 @@ class Attempt:
 
     # ---- deadlines: one timer, which progress doesn't set again, as that would cost each chunk
 
-    def _set_timer(self, seconds: float) -> None:
+    def _set_timer(self, now: float) -> None:
+        """Set it for the first deadline of the present waits, and for the next look at devices."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self.runner.engine.loop.call_later(max(0.0, seconds), self._on_timer)
+        left = [wait.since + wait.seconds - now for wait in self._waits(now).values()]
+        seconds = min([self._deadlines.chunk / SILENCE_CHECKS, *(s for s in left if s > 0)])
 
-    def _on_timer(self) -> None:
-        self._is_due = True
-        self._wake.set()
+        def on_timer() -> None:
+            self._is_due = True
+            self._wake.set()
+
+        self._timer = self.runner.engine.loop.call_later(seconds, on_timer)
 
     def _check_deadlines(self) -> None:
         """Kill the devices that are overdue or silent, and set the timer for the others.
@@ -393,8 +379,7 @@ class Attempt:
             elif self._fleet.silent_seconds(device, wait.since) >= patience:
                 limit = f"{format_seconds(patience)} (deadlines.chunk)"
                 self._fleet.kill_process_of(device, f"no sign of life for {limit}")
-        left = [wait.since + wait.seconds - now for wait in waits.values()]
-        self._set_timer(min([patience / SILENCE_CHECKS, *filter(lambda s: s > 0, left)]))
+        self._set_timer(now)
 
     # ---- the end of an attempt that hasn't ended well
 
@@ -415,7 +400,7 @@ class Attempt:
             limit, key = self._fence_seconds, "a twelfth of deadlines.stop"
             return {d: DeviceWait(t, limit, "stopping", key) for d, t in self._fences.items()}
 
-        self.begin_step(self.step, fence_waits, seconds)
+        self.begin_step(self.step, fence_waits)
         while self._fences:
             match await self._next_event():
                 case Message(device, device_messages.Released()):
@@ -426,9 +411,10 @@ class Attempt:
 
     def hurry(self) -> None:
         """Wait no longer for fences than after a cancellation, which has come now."""
-        self._fences = dict.fromkeys(self._fences, time.monotonic())
+        now = time.monotonic()
+        self._fences = dict.fromkeys(self._fences, now)
         self._fence_seconds = min(self._fence_seconds, self._deadlines.device_stop)
-        self._set_timer(self._fence_seconds)
+        self._set_timer(now)
 
     # ---- failures
 
@@ -530,10 +516,7 @@ def _ranges(load: int, devices: Sequence[str]) -> list[tuple[str, int, int]]:
 def remaining_assignments(
     assignments: Iterable[Assignment], finished: output_files.Ranges
 ) -> dict[str, Assignment]:
-    """Return the assignments of devices with chunks, without the units that are finished.
-
-    What is left of a shared tail becomes chunks of the cores that share it.
-    """
+    """Return the assignments without finished units; cores share what is left of a tail."""
     devices = {a.device: a for a in assignments if a.chunks}
     if not finished:
         return devices

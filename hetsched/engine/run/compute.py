@@ -69,7 +69,7 @@ class Computation:
     async def run(self) -> None:
         """Run all chunks. Raises StartOver if no assigned device remains."""
         attempt = self._attempt
-        attempt.begin_step("computing", self._waits, self._deadlines.chunk)
+        attempt.begin_step("computing", self._waits)
         self._runner.report_progress(attempt, force=True)
         self._send()
         while not self.dispatcher.is_finished:
@@ -147,15 +147,8 @@ class Computation:
         return max((deadlines.chunk, "deadlines.chunk"), (seconds, "deadlines.chunk_factor"))
 
 
-# ---- records of chunks, of bounded length
-
-
 def add_record(records: list[Record], units: int, times: ChunkTimes) -> None:
-    """Append a chunk; merge pairs of neighbours if there are too many records.
-
-    Units, first start and last end stay exact. Merged records are longer than any chunk
-    (`DeviceRun.is_merged`).
-    """
+    """Append a chunk; if there are too many, merge pairs: units, start and end stay exact."""
     records.append((units, times))
     if len(records) > MAX_RECORDS:
         own = [record for record in records if not record[1].taken]
@@ -183,9 +176,6 @@ def _merged(records: Sequence[Record]) -> Record:
 
 def _enclosing(spans: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
     return (spans[0][0], spans[-1][1]) if spans else None
-
-
-# ---- what has been written to files
 
 
 class FinishedParts:

@@ -73,15 +73,10 @@ class IterationState:
         return self.balance is not None and self.balance.is_warming_up and self.finished <= 1
 
     def balance_with(self, balance: iterations.IterationBalance, devices: Collection[str]) -> None:
-        """Use `balance`, of the first plan; `devices`: those that it hasn't lost.
-
-        Later plans only add devices: what has been measured meanwhile is worth more.
-        """
+        """Use `balance`, of the first plan, with those devices that it hasn't lost."""
         if self.balance is None:
             self.balance = balance
             self._present = set(devices)
-
-    # ---- epochs
 
     def next_epoch(
         self, attempt: int, usable: Collection[str], *, is_paced: bool
@@ -134,10 +129,7 @@ class IterationState:
         self.finished = 0 if is_round else finished
 
     def go_back(self, iteration: int) -> None:
-        """Record that work after `iteration` is lost; the next epoch begins with what was saved.
-
-        The present epoch is settled. Below 0: nothing was saved.
-        """
+        """Record that work after `iteration`, which was saved (below 0: not), is lost."""
         self.history.go_back(iteration, self.finished - iteration)
         self.finished, self.reported = iteration, max(0, iteration)
         self.ended, self.previous = None, ()
@@ -172,15 +164,10 @@ class IterationState:
         self.residual = math.nan if residual is None else residual
         self.history = IterationRecorder(self.devices, iteration + 1)
 
-    # ---- reports
-
     def report(
         self, device: str, done: device_messages.IterationsDone, now: float
     ) -> list[TimedIteration]:
-        """Add a device's report; return the iterations that are complete now, in order.
-
-        All have records of the same iterations, but for the last one before the loss of a device.
-        """
+        """Add a device's report; return the iterations that all have reported now, in order."""
         self._records[device].extend(done.records)
         queues, complete = self._records.values(), []
         while all(queues) and len({records[0].last for records in queues}) == 1:

@@ -21,9 +21,8 @@ from hetsched.engine.run.attempt import (
     Joined,
     Lost,
     Message,
+    PauseRequested,
     StartOver,
-    StopRequested,
-    Switched,
 )
 from hetsched.engine.run.epochs import bounds_of
 from hetsched.errors import Cancelled
@@ -56,17 +55,14 @@ class Iterations:
         self._since = time.monotonic()
 
     async def run(self) -> None:
-        """Compute iterations until the method has ended, in this attempt or an earlier one.
-
-        Raises StartOver if no device remains, or with devices that are new.
-        """
+        """Compute iterations until the method has ended. Raises StartOver."""
         state, attempt, now = self._state, self._attempt, time.monotonic()
         if state.epoch is not None:  # of an earlier attempt, whose devices have been stopped
             self._settle(state.epoch)
         if state.is_complete:
             return
         state.begun_at = now if state.begun_at is None else state.begun_at
-        attempt.begin_step("computing", self._waits, self._deadlines.chunk)
+        attempt.begin_step("computing", self._waits)
         self._runner.report_progress(attempt, force=True)
         self._saves.begin(now)
         await self._saves.restore()
@@ -77,8 +73,6 @@ class Iterations:
             if state.epoch is not None:
                 self._control.abort()
             raise
-
-    # ---- between epochs
 
     async def _devices(self) -> tuple[str, ...]:
         """Return the devices of the next epoch, once there are some, and none is prepared."""
@@ -113,12 +107,8 @@ class Iterations:
                 elif device in runner.failures.remaining(runner.job.devices):  # it is new
                     self._replan_reason = self._replan_reason or f"{device} is available now"
                     self._pause()
-            case Switched():
-                self._pause()
-            case StopRequested(error):
-                self._runner.stop_error = error
-                self._runner.stop_begun_at = time.monotonic()
-                self._attempt.begin_step("computing", self._waits, self._deadlines.last_iteration)
+            case PauseRequested():
+                self._attempt.begin_step("computing", self._waits)  # a stop has its own deadline
                 self._pause()
             case Lost(device) if device in self._computing:
                 self._computing.discard(device)
@@ -139,8 +129,6 @@ class Iterations:
             raise error  # the next daemon continues a stopped job
         path = self._runner.spec.checkpoint
         raise Cancelled(f"{error}; saved after iteration {iteration}, --resume {path} continues")
-
-    # ---- an epoch
 
     async def _run_epoch(self, devices: Sequence[str]) -> None:
         epoch = self._start_epoch(devices)
@@ -226,13 +214,8 @@ class Iterations:
         state.go_back(saved)
         return True
 
-    # ---- deadlines
-
     def _waits(self, now: float) -> Mapping[str, DeviceWait]:
-        """Return the waits for restarted devices, and for those that iterate.
-
-        The others wait for those that are behind, which alone are killed.
-        """
+        """Return the waits for restarted devices, and for those that all others wait for."""
         waits = self._attempt.joining_waits()
         epoch = self._state.epoch
         if epoch is None:

@@ -18,7 +18,7 @@ from hetsched.engine.explanations import JobSnapshot, subject_of
 from hetsched.engine.failures import JobFailures
 from hetsched.engine.planning.job_planning import JobPlanning
 from hetsched.engine.run.arrays import JobArrays
-from hetsched.engine.run.attempt import Attempt, Event, Lost, Message, StartOver, StopRequested
+from hetsched.engine.run.attempt import Attempt, Event, Lost, Message, PauseRequested, StartOver
 from hetsched.engine.run.compute import Computation
 from hetsched.engine.run.epochs import IterationState
 from hetsched.engine.run.iterate import Iterations
@@ -43,10 +43,7 @@ FILLING_OR_COMPUTING = ("generating", "computing")
 
 
 class JobRunner:
-    """Runs one job whose files are open, on the loop's thread.
-
-    `plan`: on one core, beside another job.
-    """
+    """Runs one job whose files are open; with a `plan` on one core, beside another job."""
 
     def __init__(self, record: JobRecord, engine: Engine, plan: JobPlan | None = None) -> None:
         self.record, self.engine = record, engine
@@ -86,8 +83,6 @@ class JobRunner:
         self._has_begun = self._is_past_abort = False
         self._reported_at = -math.inf
 
-    # ---- from outside
-
     def begin(self) -> None:
         self._task = self.engine.loop.create_task(self._run())
 
@@ -103,8 +98,8 @@ class JobRunner:
         can_save = self.saves is not None and self.saves.can_save and saves_state
         if attempt is not None and attempt.step == "computing" and can_save and not is_stopping:
             if self.stop_error is None:
-                self.stop_error = error
-                attempt.post(StopRequested(error))
+                self.stop_error, self.stop_begun_at = error, time.monotonic()
+                attempt.post(PauseRequested())
                 return
             if not isinstance(error, errors.Cancelled):  # the state is being saved already
                 return
@@ -165,8 +160,6 @@ class JobRunner:
         subject = subject_of(self.job, self.number, "running", self.notes())
         return JobSnapshot(subject, plan, times, history)
 
-    # ---- from the attempt
-
     def note(self, text: str, *, instead_of: str = "") -> None:
         self._notes.add(text, instead_of)
 
@@ -194,8 +187,6 @@ class JobRunner:
                 self.record, Running(self.number, "preparing", text=text)
             )
 
-    # ---- the run
-
     async def _run(self) -> None:
         """Run the job; whatever happens, it ends once and its resources are released."""
         self._has_begun = True
@@ -220,10 +211,7 @@ class JobRunner:
         self._end(state, runs)
 
     async def _run_to_end(self) -> tuple[Done | Failed, Mapping[str, DeviceRun] | None]:
-        """Return the last state, and the part of each device; None: the run isn't a typical one.
-
-        The state has the results also of a job that didn't converge: they are the best there are.
-        """
+        """Return the last state, and the part of each device if the run is a typical one."""
         self.arrays.place()
         for note in self.arrays.notes:
             self.note(note)
@@ -307,15 +295,10 @@ class JobRunner:
         finally:
             self._attempt = None
 
-    # ---- before an attempt
-
     async def _usable_devices(
         self, wait_for_restarts: bool
     ) -> tuple[list[DeviceInfo], frozenset[str]]:
-        """Return the devices usable now, and those that are starting.
-
-        Raises Unavailable, or JobFailed after too many attempts.
-        """
+        """Return the devices usable now, and those that are starting."""
         fleet, failures, disabled = self.engine.fleet, self.failures, self.engine.disabled
         devices = failures.remaining(self.job.devices)
         # That others are ready is no reason not to wait for the restart of these.
@@ -339,8 +322,6 @@ class JobRunner:
         if self.iterations is None:  # an iterative job may use others once they are enabled
             infos = enabled
         return infos, fleet.starting(devices).difference(failures.excluded)
-
-    # ---- the end
 
     def _convergence_error(self) -> errors.JobFailed | None:
         iterations, declared = self.iterations, self.job.iterative

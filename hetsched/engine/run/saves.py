@@ -101,10 +101,7 @@ class Saves:
             self._due = now + self._every
 
     def look(self, now: float, *, is_over: bool = False) -> None:
-        """Ask the devices of an epoch to save if it is time; write what they have saved.
-
-        `is_over`: it has ended, and so has its request.
-        """
+        """Ask devices to save if it is time, unless the epoch is over; write what is saved."""
         control, iterations = self._arrays.control, self._iterations
         self._is_requested = self._is_requested and not is_over
         if not self._spec.checkpoint or self.is_writing:
@@ -195,10 +192,7 @@ class Saves:
 
 
 class StateFiles:
-    """The state of one job in memory, to and from files. In threads of the pool.
-
-    `seed`: of generated inputs. `owner`: the job, as `CheckpointRecord.job`.
-    """
+    """The state of one job in memory, to and from files. In threads."""
 
     def __init__(
         self, job: ResolvedJob, arrays: Mapping[str, np.ndarray], seed: int, owner: str
