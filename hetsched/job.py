@@ -35,6 +35,11 @@ _LINE = r"^[^\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udf
 _ID = r"^([A-Za-z0-9][A-Za-z0-9._:@/+-]*)?\Z"
 _PATH = r"^(/[^\x00\ud800-\udfff]*)?\Z"
 
+
+def _integer(low: int, high: int) -> Meta:
+    return Meta(ge=low, le=high, description=f"an integer from {low} to {high}")
+
+
 # `description` completes the message for a wrong value: "priority: 20 should be an integer ...".
 Text = Annotated[str, Meta(pattern=_UTF8, description="text that UTF-8 can encode")]
 WorkloadName = Annotated[
@@ -49,17 +54,8 @@ Bytes = Annotated[
     Meta(ge=1, le=NUMBER_LIMIT - 1, description='bytes from 1 to 2**63-1, or a str like "256MiB"'),
 ]
 Seed = Annotated[int, Meta(ge=0, le=NUMBER_LIMIT - 1, description="an integer from 0 to 2**63-1")]
-Priority = Annotated[
-    int,
-    Meta(
-        ge=MIN_PRIORITY,
-        le=MAX_PRIORITY,
-        description=f"an integer from {MIN_PRIORITY} to {MAX_PRIORITY}",
-    ),
-]
-Retries = Annotated[
-    int, Meta(ge=0, le=MAX_RETRIES, description=f"an integer from 0 to {MAX_RETRIES}")
-]
+Priority = Annotated[int, _integer(MIN_PRIORITY, MAX_PRIORITY)]
+Retries = Annotated[int, _integer(0, MAX_RETRIES)]
 Id = Annotated[
     str,
     Meta(
@@ -427,6 +423,9 @@ def brief(state: JobState) -> JobState:
 StateWord = Literal["queued", "held", "running", "done", "failed", "cancelled"]
 """A word for the state of a job; a held one is queued, too."""
 STATES: tuple[StateWord, ...] = get_args(StateWord)
+States = Annotated[
+    tuple[StateWord, ...], Meta(description=f"a sequence of states: {', '.join(STATES)}")
+]
 
 
 def words(state: JobState) -> tuple[StateWord, ...]:

@@ -201,11 +201,11 @@ class StopLadder:
         self._manager.notify("STOPPING=1", "STATUS=stopping: running jobs end their chunks")
         reason = f"chunks still run after {self._drain_seconds:g} s"
         self._loop.call_later(self._drain_seconds, self._kill_devices, reason)
-        self._engine.drain(self._flush)
 
-    def _flush(self) -> None:
-        """End the loop after all writes: clients hear of an end once it is on disk."""
-        self._loop.call_soon(self._journal.write, (), lambda error: self._loop.stop())
+        def flush() -> None:  # clients hear of an end once it is on disk
+            self._loop.call_soon(self._journal.write, (), lambda error: self._loop.stop())
+
+        self._engine.drain(flush)
 
     def _escalate(self) -> None:
         if self._durability.is_stopping:

@@ -135,30 +135,21 @@ class Router:
         end = time.monotonic() + MAX_TURN_SECONDS
         for _ in range(MAX_FRAMES_PER_TURN):
             try:
-                message = self._next_message()
+                route, *frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 return
-            if message is not None:
-                self._on_frame(*message)
+            if len(frames) > 1:
+                self._metrics.rejected_frames.inc()
+                self._bad_frames.warn(f"dropped a message of {len(frames)} frames")
+            else:
+                self._on_frame(route.bytes, frames[0])
             if time.monotonic() > end:
                 return
 
-    def _next_message(self) -> tuple[bytes, bytes, sockets.Peer] | None:
-        """Return a client, its frame and its process; None for a message of several frames."""
-        route, *frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
-        if len(frames) > 1:
-            self._metrics.rejected_frames.inc()
-            self._bad_frames.warn(f"dropped a message of {len(frames)} frames")
-            return None
+    def _on_frame(self, route: bytes, frame: zmq.Frame) -> None:
+        payload = frame.bytes
         try:
-            address = str(frames[0].get("Peer-Address"))
-        except zmq.ZMQError:  # the transport has no such property
-            address = ""
-        return route.bytes, frames[0].bytes, sockets.address_peer(address)
-
-    def _on_frame(self, route: bytes, frame: bytes, peer: sockets.Peer) -> None:
-        try:
-            envelope = self._decode(frame)
+            envelope = self._decode(payload)
         except errors.ProtocolError as error:
             self._metrics.rejected_requests.inc()
             self._bad_requests.warn(f"dropped a request: {error}")
@@ -169,7 +160,12 @@ class Router:
                 droppable=True,
             )
             return
-        self._requests.on_request(route, peer, envelope, len(frame), self.send)
+        try:
+            address = str(frame.get("Peer-Address"))
+        except zmq.ZMQError:  # the transport has no such property
+            address = ""
+        peer = sockets.address_peer(address)
+        self._requests.on_request(route, peer, envelope, len(payload), self.send)
 
     # ---- replies
 

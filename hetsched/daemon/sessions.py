@@ -372,13 +372,6 @@ class Sessions:
             self._trim_timer.cancel()
         self._trim_timer = self._loop.call_later(self._table.config.arena.warm_for, trim)
 
-    def of_token(self, token: str, peer: sockets.Peer) -> ClientSession | None:
-        """Return the session with this token, if the same process has opened it."""
-        for session in self._sessions.values():
-            if session.peer == peer and session.token and session.token == token:
-                return session
-        return None
-
     def end_client(self, route: bytes) -> None:
         for session in self:
             if route == session.route:

@@ -279,7 +279,15 @@ class FileArray:
         if self._is_whole:
             first = 0
         for piece, item in _pieces(values, first * self._unit, self._dtype.itemsize):
-            self._pwrite(_bytes(np.ascontiguousarray(piece, self._dtype)), item)
+            data = _bytes(np.ascontiguousarray(piece, self._dtype))
+            position = self._offset + item * self._dtype.itemsize
+            while data:
+                try:
+                    count = os.pwrite(self._fd, data, position)
+                except OSError as error:
+                    raise self._failure("write", position, error) from error
+                data = data[count:]
+                position += count
 
     def _staged(self, count: int, item: int) -> np.ndarray:
         staged = np.empty(count, self._dtype)
@@ -334,16 +342,6 @@ class FileArray:
                     f" {counted(len(into), 'byte')} too early; it was truncated while the job ran"
                 )
             into = into[count:]
-            position += count
-
-    def _pwrite(self, values: memoryview, item: int) -> None:
-        position = self._offset + item * self._dtype.itemsize
-        while values:
-            try:
-                count = os.pwrite(self._fd, values, position)
-            except OSError as error:
-                raise self._failure("write", position, error) from error
-            values = values[count:]
             position += count
 
     def _failure(self, operation: str, position: int, error: OSError) -> HetschedError:

@@ -16,16 +16,8 @@ import numpy as np
 
 from hetsched import errors
 from hetsched.devices.base import Device, DeviceJob, IteratingDevice, IterativeJob
-from hetsched.iterations import saved_state
-from hetsched.iterations.home import (
-    PARTIALS,
-    Home,
-    Part,
-    combine,
-    combined_slot,
-    slot_of,
-    stages_of,
-)
+from hetsched.iterations import home, saved_state
+from hetsched.iterations.home import Part
 from hetsched.job import IterationSeconds
 from hetsched.transport import device_messages
 from hetsched.transport.control import CONTROL, Aborted, IterationControl
@@ -69,10 +61,10 @@ class IterativeRun:
         """Times are computed: waiting and combining take none."""
         self.workload, self.params = workload, params
         self.load = workload.load(params)
-        self.home = Home(workload, params, arrays)
+        self.home = home.Home(workload, params, arrays)
         self.executor = device.prepare_iterations(IterativeJob(job, self.home))
         self.reductions = {reduction.name: reduction for reduction in workload.reductions(params)}
-        self.partials = {name: arrays[PARTIALS + name] for name in self.reductions}
+        self.partials = {name: arrays[home.PARTIALS + name] for name in self.reductions}
         spin = SPIN_SECONDS if self.executor.has_own_core else 0.0
         control = arrays[CONTROL]
         self.control = IterationControl(control, spin)
@@ -145,7 +137,7 @@ class EpochRunner:
         self._extends_record = False  # The next iteration belongs to the last record
         self._is_split_new = True  # The next iteration is no measure of the later ones
         self._began = self._reported = 0.0
-        self._stages = {part: stages_of(run.workload, run.params, part) for part in Part}
+        self._stages = {part: home.stages_of(run.workload, run.params, part) for part in Part}
         self._rows = Rows(0, 0, run.load)
         self._proposal = 0
         self._complete = self._finished = command.first - 1
@@ -330,7 +322,7 @@ class EpochRunner:
         """Compute a stage; partials of `parity` are written. Yields if it is time."""
         if self._rows.count:
             arrays = {name: self._run.partials[name] for name in stage.reductions}
-            partials = slot_of(arrays, parity, self._slot)
+            partials = home.slot_of(arrays, parity, self._slot)
             seconds = self._run.executor.compute(part, stage, iteration, self._values, partials)
             self._seconds["compute"] += seconds.compute
             self._seconds["transfer"] += seconds.transfer
@@ -383,7 +375,7 @@ class EpochRunner:
         self._seconds["converge"] += time.monotonic() - began
 
     def _combined(self, name: str, parity: int, slots: Sequence[int]) -> np.ndarray:
-        return combine(self._run.reductions[name], self._run.partials[name], parity, slots)
+        return home.combine(self._run.reductions[name], self._run.partials[name], parity, slots)
 
     def _pass(self) -> Iterator[None]:
         """Let the device's loop look for commands."""
@@ -400,7 +392,7 @@ class EpochRunner:
         """Store present values, which the partials of later iterations will replace."""
         for name in names:
             array = self._run.partials[name]
-            array[:, combined_slot(array)] = self._values.now[name]
+            array[:, home.combined_slot(array)] = self._values.now[name]
 
     def _restore_values(self) -> None:
         """Take the values after the iteration before the epoch, as `Iterate.previous` says."""
@@ -412,7 +404,7 @@ class EpochRunner:
                 now[name] = self._combined(name, iteration, previous)
             else:
                 array = self._run.partials[name]
-                saved = array[iteration % 2, combined_slot(array)]
+                saved = array[iteration % 2, home.combined_slot(array)]
                 now[name] = np.array(saved, dtype=self._run.reductions[name].dtype)
         self._values = Values(now, now)
 

@@ -346,20 +346,17 @@ class PreparedJob:
             cache=cache_folder(),
             say=self._say,
             rivals=command.rivals,
-            reject=self._reject,
+            reject=lambda variant, error: self._send(
+                device_messages.CommandFailed(
+                    self.attempt, "variant", error_record(error), variant=variant
+                )
+            ),
         )
 
     def _say(self, text: object) -> None:
         """Report what a plug-in says: anything, of any length."""
         self._send(
             device_messages.DeviceNote(self.attempt, errors.encodable(str(text)[:MAX_SAID]))
-        )
-
-    def _reject(self, variant: str, error: Exception) -> None:
-        self._send(
-            device_messages.CommandFailed(
-                self.attempt, "variant", error_record(error), variant=variant
-            )
         )
 
     def _make_pipeline(self, job: DeviceJob) -> Pipeline:
@@ -386,7 +383,14 @@ class PreparedJob:
         assert self._pipeline is not None, "it has computed a chunk"
         tail, part = self._attachments.tail, self.command.tail
         is_taken = chunk.id == TAIL_CHUNK_ID
-        is_cold = self._is_first_chunk(times.kernel)
+        command = self.command
+        variant = (command.variant, *command.rivals)[times.kernel]
+        kernel = (command.workload, command.params, variant)
+        is_cold = kernel not in self._warm
+        if is_cold:
+            if len(self._warm) >= MAX_KERNELS:
+                self._warm.clear()
+            self._warm.add(kernel)
         if is_cold or is_taken:
             times = msgspec.structs.replace(times, cold=is_cold, taken=is_taken)
         start, end = times.start, times.end
@@ -406,17 +410,6 @@ class PreparedJob:
             self._tail_is_open = not tail.is_empty(self.attempt, part)
             if not self._tail_is_open:
                 self.report(has_left=True)
-
-    def _is_first_chunk(self, kernel_number: int) -> bool:
-        command = self.command
-        variant = (command.variant, *command.rivals)[kernel_number]
-        kernel = (command.workload, command.params, variant)
-        if kernel in self._warm:
-            return False
-        if len(self._warm) >= MAX_KERNELS:
-            self._warm.clear()
-        self._warm.add(kernel)
-        return True
 
 
 @functools.lru_cache(maxsize=16)

@@ -197,8 +197,18 @@ class Arena:
                 f" {format_bytes(self.limit)} in all (arena.limit in the config);"
                 " use files for the input and the output"
             )
-        segment = None if zero else self._take_warm(size, owner)
-        if segment is None:
+        fitting = [
+            segment
+            for segment in reversed(self._free)
+            if not zero
+            and segment.owner == owner
+            and size <= segment.nbytes <= size * MAX_OVERSIZE
+        ]
+        # The smallest one; of equal ones the last used, whose memory may be in a cache
+        segment = min(fitting, key=lambda segment: segment.nbytes, default=None)
+        if segment is not None:
+            self._free.remove(segment)
+        else:
             self._make_room(size)
             segment = Segment(next(self._ids), self._create(size), size)
         segment.owner = owner
@@ -306,18 +316,6 @@ class Arena:
         self._in_use.clear()
         self.on_discard.clear()
         self.trim()
-
-    def _take_warm(self, size: int, owner: Hashable) -> Segment | None:
-        """Take the smallest free segment that fits; of equal ones the last used (warm cache)."""
-        fitting = [
-            segment
-            for segment in reversed(self._free)
-            if segment.owner == owner and size <= segment.nbytes <= size * MAX_OVERSIZE
-        ]
-        best = min(fitting, key=lambda segment: segment.nbytes, default=None)
-        if best is not None:
-            self._free.remove(best)
-        return best
 
     def _create(self, size: int) -> int:
         """Return a new memfd; results and free segments make room for a missing descriptor."""

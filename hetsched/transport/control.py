@@ -99,8 +99,7 @@ class IterationControl:
     def begin(self, first: int = 0, *, restores: bool = False, keeps_save: bool = False) -> None:
         """Reset everything for an epoch from iteration `first` on; no device may be in one.
 
-        `restores`: it begins with what is saved of iteration `first` - 1. `keeps_save`: nothing
-        is saved before `release_save`.
+        `restores`: as in `Iterate`. `keeps_save`: nothing is saved before `release_save`.
         """
         self._array[...] = 0
         if keeps_save:
@@ -132,10 +131,7 @@ class IterationControl:
         self._write(_ALLOWED, iteration)
 
     def request_save(self) -> None:
-        """Have the devices save their rows after the present iteration or the next one, once.
-
-        The previous save must have been released.
-        """
+        """Have the devices save their rows once, soon; the previous save has been released."""
         self._words[_REQUEST] += 1
 
     def kept(self) -> int | None:
@@ -148,10 +144,7 @@ class IterationControl:
         self._words[_REQUEST + 1] = self._words[_REQUEST]
 
     def finished(self, slots: Sequence[int]) -> int:
-        """Return the last iteration that all of `slots` have finished; -1: not even the start.
-
-        Valid while they run as well as after they have died, as `ended` and `saved`.
-        """
+        """Return the last iteration that all of `slots`, alive or dead, have finished; or -1."""
         return min(self._of(slots, _FINISHED)) - 1
 
     def ended(self, slots: Sequence[int]) -> int | None:
@@ -212,10 +205,9 @@ class IterationControl:
         self._words[_line(slot) + _ENDED] = iteration + 1
 
     def wait_for(self, slots: Sequence[int], count: int, seconds: float = RECHECK_SECONDS) -> bool:
-        """Sleep until the devices of `slots` have arrived `count` times.
+        """Wait at most `seconds` for each of `slots`; return whether all arrived `count` times.
 
-        Return whether they have; one that is late is waited for for `seconds`. Raises Aborted,
-        but not if all of them have arrived: then the others have seen that, too, and go on.
+        Raises Aborted, but not if all of them have arrived: the others have seen that and go on.
         """
         return all(self._wait_until(_line(slot), count, seconds) for slot in slots)
 

@@ -19,21 +19,10 @@ from msgspec import Meta
 from hetsched.device import DeviceInfo
 from hetsched.errors import ErrorRecord, ProtocolError
 from hetsched.explain import Explanation
-from hetsched.job import (
-    STATES,
-    Dependency,
-    DeviceNames,
-    JobSpec,
-    JobState,
-    Priority,
-    StateWord,
-)
+from hetsched.job import Dependency, DeviceNames, JobSpec, JobState, Priority, States
 from hetsched.units import MAX_SECONDS
 
 T = TypeVar("T")
-States = Annotated[
-    tuple[StateWord, ...], Meta(description=f"a sequence of states: {', '.join(STATES)}")
-]
 
 PROTOCOL = 1
 MAX_FRAME = 1 << 20
