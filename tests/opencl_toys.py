@@ -32,9 +32,6 @@ __kernel void affine(IN(double, x), __global char *y_bytes, ulong y_start) {
     const size_t i = get_global_id(0);
     AT(double, y)[i] = 2 * AT(const double, x)[i] + 1;
 }
-__kernel void wild(IN(double, x), __global char *y_bytes, ulong y_start) {
-    AT(double, y)[get_global_id(0) + (1UL << 50)] = 1;
-}
 __kernel void update(IN(double, c), IN(float, a), IN(double, b),
                      __global char *new_bytes, ulong new_start) {
     const size_t i = get_global_id(0);
@@ -66,17 +63,6 @@ def kernel_of(name: str, inputs: tuple[str, ...], output: str) -> Kernel:
 
 def affine() -> Kernel:
     return kernel_of("affine", ("x",), "y")
-
-
-class Wild(device_toys.Affine):
-    """Whose OpenCL kernel writes out of bounds."""
-
-    name = "wild"
-
-    def variants(self, kind: str) -> Sequence[Variant]:
-        if kind == "opencl":
-            return [Variant("wild", "1", lambda *_: kernel_of("wild", ("x",), "y"))]
-        return super().variants(kind)[:1]
 
 
 class InPlace(device_toys.Affine):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -62,18 +59,3 @@ def test_who_does_not_wait_gets_no_trace(call: Call) -> None:
 
     assert (ended.code, ended.out) == (2, "")
     assert "hetsched explain ID" in ended.error
-
-
-@pytest.mark.usefixtures("daemon")
-def test_explaining_imports_no_numpy(call: Call) -> None:
-    number = json.loads(call(*SUBMIT, "--json").out)["job"]
-    code = (
-        f"import sys; from hetsched.cli.main import main; main(['explain', '{number}']);"
-        "print(*{name.partition('.')[0] for name in sys.modules})"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
-    )
-
-    assert f"job {number}, done: fft" in done.stdout
-    assert {"numpy", "rich"} & set(done.stdout.split()) == set()

@@ -20,11 +20,6 @@ def test_what_follows_from_the_inputs_has_no_flag(call: Call) -> None:
     assert not {"--n", "--nonzeros", "--index-dtype", "--x0"} & set(page.split())
 
 
-def test_an_input_that_the_workload_has_not_is_refused(call: Call) -> None:
-    ended = call("run", "fft", "--input", "z=a.npy")
-    assert (ended.code, "fft has no such input" in ended.error) == (2, True)
-
-
 def test_paths_are_made_absolute(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("/")
     assert flags.array_file("A=a/b.npy") == ("A", "/a/b.npy")

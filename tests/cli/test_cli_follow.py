@@ -35,36 +35,31 @@ class FakeJob(Future[None]):
 
 
 @pytest.mark.parametrize(
-    ("states", "lines"),
+    ("states", "options", "lines"),
     [
-        ([Queued(42, 0), RUNNING, RUNNING, DONE], "submitted 42,running 42,done 42 0.0216"),
-        ([DONE], "submitted 42,running 42,done 42 0.0216"),
-        ([Queued(42, 1), failed(130)], "submitted 42,cancelled 42"),
-        ([RUNNING, failed(1)], "submitted 42,running 42,failed 42"),
+        ([Queued(42, 0), RUNNING, RUNNING, DONE], {}, "submitted 42,running 42,done 42 0.0216"),
+        ([DONE], {}, "submitted 42,running 42,done 42 0.0216"),
+        ([Queued(42, 1), failed(130)], {}, "submitted 42,cancelled 42"),
+        ([RUNNING, failed(1)], {}, "submitted 42,running 42,failed 42"),
         (
             [Running(42, "preparing", text="planning 512x512"), DONE],
+            {},
             "submitted 42,running 42,running 42 planning 512x512,done 42 0.0216",
         ),
+        ([DONE], {"from_start": False}, "done 42 0.0216"),
+        ([Queued(1, 0), DONE], {"is_local": True}, "running 42,done 42 0.0216"),
     ],
 )
 def test_one_line_a_change(
-    states: list[JobState], lines: str, capsys: pytest.CaptureFixture[str]
+    states: list[JobState],
+    options: dict[str, bool],
+    lines: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    last = watch(FakeJob(*states))
+    last = watch(FakeJob(*states), **options)
 
     assert last == states[-1]
     assert capsys.readouterr().err.splitlines() == lines.split(",")
-
-
-def test_of_an_older_job_only_what_is_seen_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    watch(FakeJob(DONE), from_start=False)
-
-    assert capsys.readouterr().err == "done 42 0.0216\n"
-
-
-def test_a_job_without_a_queue_isnt_submitted(capsys: pytest.CaptureFixture[str]) -> None:
-    watch(FakeJob(Queued(1, 0), DONE), is_local=True)
-    assert capsys.readouterr().err.splitlines() == ["running 42", "done 42 0.0216"]
 
 
 def test_a_ctrl_c_that_a_destructor_swallowed_is_raised() -> None:

@@ -91,3 +91,7 @@ def test_a_shell_completes_words(
     monkeypatch.setenv("COMP_CWORD", str(len(words.split())))
     assert set(call().out.split()) >= set(offered.split())
     assert bool(call().out.split()) == bool(offered)
+
+
+def test_a_shell_gets_its_script(call: Call) -> None:
+    assert "_HETSCHED_COMPLETE=complete_bash" in call("completion", "bash").out

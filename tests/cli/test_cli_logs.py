@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from hetsched.cli import logs
-from hetsched.cli.main import GeneralFlags, split
 
 from .conftest import COMMAND, Call
 
@@ -94,23 +93,6 @@ def test_the_journal_is_recognised_by_its_stream(
         assert logs.default_format() == "text"
 
 
-@pytest.mark.parametrize(
-    ("words", "rest", "flags"),
-    [
-        (["ping", "-v"], ["ping"], GeneralFlags(verbose=True)),
-        (["--debug", "ping"], ["ping"], GeneralFlags(debug=True)),
-        (["ping", "--log-format", "json"], ["ping"], GeneralFlags(log_format="json")),
-        (["--log-format=json", "ping"], ["ping"], GeneralFlags(log_format="json")),
-        (["ping", "--log-format"], ["ping"], GeneralFlags(log_format="")),
-        (["run", "--", "-v"], ["run", "--", "-v"], GeneralFlags()),
-    ],
-)
-def test_general_flags_stand_anywhere_before_two_dashes(
-    words: list[str], rest: list[str], flags: GeneralFlags
-) -> None:
-    assert split(words) == (rest, flags)
-
-
 def test_an_unknown_format_is_a_usage_error(call: Call) -> None:
     ended = call("config", "path", "--log-format", "xml")
 
@@ -120,8 +102,9 @@ def test_an_unknown_format_is_a_usage_error(call: Call) -> None:
     )
 
 
-def test_the_last_error_is_json_too(call: Call) -> None:
-    ended = call("--log-format", "json", "nonsense")
+@pytest.mark.parametrize("words", ["--log-format json nonsense", "nonsense --log-format=json"])
+def test_the_last_error_is_json_too(call: Call, words: str) -> None:
+    ended = call(*words.split())
 
     fields = json.loads(ended.err)
     assert (fields["level"], fields["code"]) == ("error", 2)

@@ -17,7 +17,6 @@ from hetsched.cli.main import main
 from .conftest import DEFAULT_FFT, Call
 
 BATCH = ("fft", "--batch", "64x32x32", "--config", "virtual.toml")
-PNG = b"\x89PNG"
 
 
 @pytest.fixture(autouse=True)
@@ -103,6 +102,7 @@ def test_flags_mean_what_they_mean_to_run(call: Call) -> None:
         (("fft", "--batch", "4x4x4", "--devices", "cpux"), 2, "no device 'cpux'"),
         (("fft", "--batch", "4x4x4", "--config", "nope.toml"), 66, "nope.toml"),
         (("fft", "--input", "nope.npy"), 66, "no such file"),
+        (("fft", "--input", "z=nope.npy"), 2, "no such input"),
         (("fft", "--batch", "900000000x512x512"), 65, "the largest load that fits"),
         ((*BATCH, "--devices", "emu0", "--memory-limit", "1KiB"), 65, "one unit needs 16 KiB"),
         ((*BATCH, "--trace", "none/x.json"), 73, "there is no folder"),

@@ -172,17 +172,6 @@ def test_unknown_jobs_are_66(call: Call) -> None:
         assert (ended.code, "no job 999999" in ended.error) == (66, True)
 
 
-def test_the_daemon_describes_itself(call: Call, daemon: Daemon) -> None:
-    pong, devices, doctor, metrics = (
-        call(command, "--json").json for command in ("ping", "devices", "doctor", "metrics")
-    )
-    assert pong["pid"] == daemon.process.pid
-    assert "cpu0" in [device["name"] for device in devices["devices"]]
-    assert {finding["what"] for finding in doctor["findings"]} >= {"daemon", "journal"}
-    names = {metric["name"] for metric in metrics["metrics"]}
-    assert names >= {"hetsched_jobs", "hetsched_jobs_ended", "hetsched_device_up"}
-
-
 def test_metrics_count_jobs_by_their_end_and_exit_code(client: hetsched.Client) -> None:
     names = [
         'jobs_ended_total{code="0",state="done"}', 'jobs_ended_total{code="1",state="failed"}',
@@ -203,12 +192,6 @@ def test_metrics_count_jobs_by_their_end_and_exit_code(client: hetsched.Client) 
     assert metric(client, 'device_units_total{device="cpu0"}') >= 7
     assert metric(client, 'device_phase_seconds_total{device="cpu0",phase="compute"}') > 0
     assert 0 < metric(client, "process_open_fds") < metric(client, "process_max_fds")
-
-
-def test_the_plan_runs_nothing(call: Call) -> None:
-    before = call("status", "--json").json["jobs"][-1]["job"]
-    assert "16 units" in call("plan", "fft", "--batch", "16x8x8").out
-    assert call("status", "--json").json["jobs"][-1]["job"] == before
 
 
 def test_status_is_repeated_until_ctrl_c(daemon: Daemon, done: int) -> None:
@@ -253,7 +236,3 @@ def test_every_object_has_its_fields(call: Call, done: int) -> None:
     }
     for command, fields in words.items():
         assert set(call(*command, "--json").json) >= {"schema", *fields}, command
-
-
-def test_a_shell_gets_its_script(call: Call) -> None:
-    assert "_HETSCHED_COMPLETE=complete_bash" in call("completion", "bash").out

@@ -19,7 +19,7 @@ from hetsched.device import DeviceInfo
 from hetsched.devices.accelerator.runtime import Fault, Memory, translated
 from hetsched.devices.base import DeviceFault, DeviceOutOfMemory
 from hetsched.devices.cuda import device as cuda
-from hetsched.devices.cuda.device import NOT_READY, classify, sleep_while_waiting
+from hetsched.devices.cuda.device import classify, sleep_while_waiting
 from hetsched.devices.cuda.nvml import Gpu, Snapshot, snapshot
 from hetsched.devices.cuda.probe import CONTEXT_BYTES, select_gpus, visible
 from hetsched.errors import JobFailed, Unavailable
@@ -311,26 +311,6 @@ def test_waits_of_the_context_sleep_if_the_driver_can(
 
     assert sleep_while_waiting(Driver()) is sleeps
     assert not sleeps or flags == [4]
-
-
-def test_a_pending_event_is_not_done_and_a_fault_is_raised() -> None:
-    """By `check_status`, which leaves no last error: Thrust would report it as its own."""
-    status = NOT_READY
-
-    def check_status(number: int) -> None:
-        raise CudaError(number)
-
-    calls = SimpleNamespace(
-        eventQuery=lambda pointer: status, check_status=check_status, CUDARuntimeError=RuntimeError
-    )
-    event = cuda._CupyEvent.__new__(cuda._CupyEvent)
-    event._cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=calls))
-    event.event = SimpleNamespace(ptr=1)
-
-    assert not event.is_done()
-    status = 700
-    with pytest.raises(RuntimeError, match="700"):
-        event.is_done()
 
 
 def test_of_the_pool_only_what_kernels_have_given_back_can_be_used_again() -> None:

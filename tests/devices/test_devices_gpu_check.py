@@ -6,10 +6,7 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
-
-import pytest
 
 from benchmarks import gpu_check
 
@@ -32,33 +29,3 @@ def test_a_dry_run_writes_a_file_a_section(tmp_path: Path) -> None:
     streamed = json.loads((tmp_path / "streamed.json").read_text())
     assert all(case["is_equal"] for case in streamed["cases"])
     assert "gpu0: unusable" in json.loads((tmp_path / "faults.json").read_text())["device_fault"]
-
-
-def run(name: str, out: Path, seconds: float) -> dict[str, object]:
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "workloads")])
-    environment = dict(os.environ, PYTHONPATH=paths, XDG_CACHE_HOME=str(out))
-    return gpu_check.run(name, out, True, environment, time.monotonic() + seconds)
-
-
-def test_a_section_that_fails_says_so_in_its_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(gpu_check.SECTIONS, "nothing", 30.0)
-
-    section = run("nothing", tmp_path, 60.0)
-
-    assert section["state"] == "failed (1)"
-    assert "ModuleNotFoundError" in json.loads((tmp_path / "nothing.json").read_text())["error"]
-
-
-def test_a_section_that_takes_too_long_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gpu_check, "LEAST", 0.0)
-
-    assert run("conformance", tmp_path, 0.1)["state"] == "took too long"
-
-
-def test_no_section_is_begun_without_time(tmp_path: Path) -> None:
-    assert run("conformance", tmp_path, 1.0)["state"] == "no time left"
-    assert list(tmp_path.iterdir()) == []

@@ -84,23 +84,6 @@ def test_the_least_recently_used_mapping_makes_room_and_kept_ones_stay() -> None
     assert "quota" in pins.refused
 
 
-def test_of_a_mapping_the_first_slices_are_pinned_within_the_quota_or_until_one_fails() -> None:
-    for quota, taken, registered in ((3, None, 3), (9, None, 5), (9, 2, 2)):
-        runtime, array = StrictRuntime(), shared((5 * PAGE,), "uint8")
-        if taken is not None:
-            runtime.pins[array.ctypes.data + taken * PAGE] = PAGE
-        pins = Pins(runtime, quota * PAGE, PAGE)
-
-        pinned = pins.cover(array[100:200])
-
-        assert pinned is not None
-        assert (pinned.registered, pinned.is_whole) == (registered * PAGE, registered == 5)
-        assert pinned.covers(array[: registered * PAGE])
-        assert registered == 5 or not pinned.covers(array[1 : registered * PAGE + 1])
-        pins.clear()
-        assert len(runtime.pins) == (taken is not None)
-
-
 def test_memory_that_can_not_be_unpinned_stays_mapped_until_the_process_ends() -> None:
     """Copies to it may still be going on."""
     runtime, mapping = StrictRuntime(), mmap.mmap(-1, 3 * PAGE)

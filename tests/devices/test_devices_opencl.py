@@ -27,33 +27,6 @@ host_memory = true
 """
 
 
-@pytest.fixture
-def local() -> Any:
-    opencl_toys.processor()
-    with hetsched.Local(opencl_toys.beside_a_core(), learn=False) as local:
-        yield local
-
-
-def test_a_core_and_an_opencl_device_compute_a_job_together(local: hetsched.Local) -> None:
-    rng = np.random.default_rng(1)
-    c, a, b = (rng.standard_normal(shape, "float32") for shape in ((600, 70), (600, 50), (50, 70)))
-    job = local.submit("matrix_update", {"C": c, "A": a, "B": b}, verify=True)
-
-    np.testing.assert_allclose(job.result(timeout=120), c + a @ b, rtol=1e-4, atol=1e-4)
-    assert {device.device for device in job.report.devices} == {"cpu0", "ocl0"}
-
-
-def test_a_kernel_that_writes_out_of_bounds_costs_the_device_and_not_the_job(
-    local: hetsched.Local,
-) -> None:
-    """It ends the process, as the loss of a GPU does; a core computes its chunks."""
-    x = np.random.default_rng(1).standard_normal((600, 4))
-    job = local.submit("opencl_toys:Wild", x, units=600)
-
-    np.testing.assert_array_equal(job.result(timeout=120), 2 * x + 1)
-    assert any("ocl0 died, ended by SIGSEGV" in note for note in job.report.notes)
-
-
 def test_a_device_on_the_hosts_memory_computes_jobs_of_all_kinds() -> None:
     opencl_toys.processor()
     rng = np.random.default_rng(1)

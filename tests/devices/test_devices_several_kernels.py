@@ -12,7 +12,7 @@ import pytest
 from accelerator_toys import Racing
 from device_bench import Bench, cut, drive
 
-from hetsched.device import Chunk, DeviceInfo, kernel_chunk
+from hetsched.device import Chunk, DeviceInfo
 from hetsched.device_process.prepared_job import StepFailed
 from hetsched.devices.base import DeviceJob
 from hetsched.devices.cpu.device import CpuDevice, CpuKernels
@@ -95,11 +95,3 @@ def test_a_kernel_serves_chunks_of_almost_the_same_size() -> None:
 
     assert made[0] is made[1] is made[2]
     assert made[3] is not made[2]
-
-
-@pytest.mark.parametrize("load", [256, 300, 500, 1000, 4096, 10_000])
-@pytest.mark.parametrize("cores", [1, 2, 3, 4, 8])
-def test_equal_shares_of_common_loads_are_far_from_a_limit(load: int, cores: int) -> None:
-    share = load // cores
-
-    assert kernel_chunk(share * 97 // 100) == kernel_chunk(share * 103 // 100)

@@ -17,7 +17,6 @@ from hetsched.explain import DeviceExplanation, Explanation, PhaseSeconds
 from hetsched.explain.trace import trace
 
 KNOWN = PhaseSeconds(compute=1.0)
-TRACKS = {"copy in": "copy_in", "compute": "compute", "copy out": "copy_out"}
 
 
 def explanation(

@@ -38,12 +38,6 @@ def run(measuring: MeasurementSchedule, noise: float = 0.0) -> list[MeasurementC
     return ran
 
 
-def test_sizes_take_turns_until_each_is_accurate() -> None:
-    ran = run(MeasurementSchedule([4, 8], {"cpu0": ["v"]}, until=0.025))
-
-    assert [case.units for case in ran] == [4, 8, 4, 8, 4, 8]
-
-
 def test_every_variant_is_measured_and_all_devices_go_on_meanwhile() -> None:
     ran = run(MeasurementSchedule([4], {"cpu0": ["a", "b"], "emu0": ["a"]}, until=0.025))
 

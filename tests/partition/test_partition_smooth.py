@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from hetsched.models import Affine, Akima, Constant, PiecewiseLinear
 from hetsched.partition import geometric, smooth
 
-ONE_TO_FOUR = [Constant(speed) for speed in (1, 2, 3, 4)]
-
 
 class Power:
     """t(x) = a x^b, numbers only and no derivative."""
