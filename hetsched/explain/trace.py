@@ -14,11 +14,10 @@ from hetsched.explain.records import PHASES
 from hetsched.units import counted
 
 if TYPE_CHECKING:
-    from hetsched.device import ChunkTimeline, Timeline
-    from hetsched.explain.records import Explanation, IterationHistory, IterationSpan
+    from hetsched.device import Timeline
+    from hetsched.explain.records import Explanation, IterationHistory
 
 Event = dict[str, Any]
-Span = tuple[float, float]
 NumberedSpan = tuple[int, tuple[int, int]]
 """Number of a chunk; start and end of one of its phases in nanoseconds."""
 
@@ -53,6 +52,16 @@ def _metadata(name: str, pid: int, tid: int, args: dict[str, Any]) -> Event:
     return {"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args}
 
 
+def _complete(
+    pid: int, tid: int, ts: float, dur: float, name: str, kind: str, args: dict[str, Any]
+) -> Event:
+    """`ts`, `dur`: microseconds."""
+    return {
+        "ph": "X", "pid": pid, "tid": tid, "ts": ts, "dur": dur, "name": name, "cat": kind,
+        "args": args,
+    }  # fmt: skip
+
+
 # ---- chunks
 
 
@@ -74,39 +83,24 @@ def _phase_events(
     for order, (field, phase) in enumerate(PHASES):
         name = "whole" if is_whole else phase
         spans = [(number, getattr(chunk, field)) for number, chunk in enumerate(line.chunks)]
-        present = [(number, _nanoseconds(span)) for number, span in spans if span is not None]
+        present = [
+            (number, (round(span[0] * 1e9), round(span[1] * 1e9)))
+            for number, span in spans
+            if span is not None
+        ]
         for lane, members in enumerate(lanes(present)):
             tid = first_tid + order * MAX_LANES + lane + 1
             label = f"{kind}: {name}" + (f" ({lane + 1})" if lane else "")
             yield _metadata("thread_name", pid, tid, {"name": label})
             yield _metadata("thread_sort_index", pid, tid, {"sort_index": tid})
-            for number, span in members:
-                yield _chunk_event(pid, tid, kind, name, span, number, line.chunks[number])
-
-
-def _chunk_event(
-    pid: int,
-    tid: int,
-    kind: str,
-    phase: str,
-    span: tuple[int, int],
-    number: int,
-    chunk: ChunkTimeline,
-) -> Event:
-    start, end = span
-    by = {"variant": chunk.variant} if chunk.variant else {}
-    if chunk.taken:
-        by["from"] = "shared tail"
-    return {
-        "ph": "X",
-        "pid": pid,
-        "tid": tid,
-        "ts": start / 1000,
-        "dur": (end - start) / 1000,
-        "name": ", ".join([counted(chunk.units, "unit"), *by.values()]),
-        "cat": kind,
-        "args": {"chunk": number, "units": chunk.units, "phase": phase, **by},
-    }
+            for number, (start, end) in members:
+                chunk = line.chunks[number]
+                by = {"variant": chunk.variant} if chunk.variant else {}
+                if chunk.taken:
+                    by["from"] = "shared tail"
+                title = ", ".join([counted(chunk.units, "unit"), *by.values()])
+                args = {"chunk": number, "units": chunk.units, "phase": name, **by}
+                yield _complete(pid, tid, start / 1000, (end - start) / 1000, title, kind, args)
 
 
 def lanes(spans: Sequence[NumberedSpan]) -> list[list[NumberedSpan]]:
@@ -124,10 +118,6 @@ def lanes(spans: Sequence[NumberedSpan]) -> list[list[NumberedSpan]]:
     return filled
 
 
-def _nanoseconds(span: Span) -> tuple[int, int]:
-    return round(span[0] * 1e9), round(span[1] * 1e9)
-
-
 # ---- iterations
 
 
@@ -138,7 +128,14 @@ def _iteration_events(history: IterationHistory) -> Iterator[Event]:
     start = 0.0
     for span in history.spans:
         for pid, rows in enumerate(span.rows, start=1):
-            yield from _span_events(pid, start, span)
+            label = str(span.first) if span.count == 1 else f"{span.first}-{span.last}"
+            args, begin = {"iteration": label, "rows": rows}, start
+            for phase in DRAWN_PHASES:
+                seconds = getattr(span, phase)[pid - 1] * span.count
+                if seconds > 0:
+                    ts, dur = _microseconds(begin), _microseconds(seconds)
+                    yield _complete(pid, 1, ts, dur, phase, "measured", args)
+                    begin += seconds
             yield _counter(pid, start, "rows", rows)
         if span.residual is not None:
             yield _counter(0, start, "residual", span.residual)
@@ -149,24 +146,6 @@ def _iteration_events(history: IterationHistory) -> Iterator[Event]:
         yield _mark(_start_of(history, move.after + 1), name)
     for checkpoint in history.checkpoints:
         yield _mark(_start_of(history, checkpoint.iteration + 1), "checkpoint")
-
-
-def _span_events(pid: int, start: float, span: IterationSpan) -> Iterator[Event]:
-    label = str(span.first) if span.count == 1 else f"{span.first}-{span.last}"
-    for phase in DRAWN_PHASES:
-        seconds = getattr(span, phase)[pid - 1] * span.count
-        if seconds > 0:
-            yield {
-                "ph": "X",
-                "pid": pid,
-                "tid": 1,
-                "ts": _microseconds(start),
-                "dur": _microseconds(seconds),
-                "name": phase,
-                "cat": "measured",
-                "args": {"iteration": label, "rows": span.rows[pid - 1]},
-            }
-            start += seconds
 
 
 def _counter(pid: int, start: float, name: str, value: float) -> Event:

@@ -10,7 +10,7 @@ to 4.6 times as slow as the paper's chunks. 112 planes fit in the GPU's memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -257,46 +257,25 @@ PAPER_METHODS: dict[str, tuple[Cell, ...]] = {
 """Runs, time of the final shares and of all runs over those of the paper's steps: section 5.1."""
 
 
-@dataclass(frozen=True)
-class MethodComparison:
-    """All methods on one machine: those that learn, by name, and the best plans.
-
-    `ideal_seconds`, `ideal_share`: of the best plans, and of the GPU in them.
-    """
-
-    setting: IlicSetting
-    outcomes: dict[str, IlicOutcome]
-    ideal_seconds: float
-    ideal_share: int
-
-
-def compare(setting: IlicSetting, tolerance: float = TOLERANCE) -> MethodComparison:
-    """Run all methods. Raises UsageError if the tolerance is out of range."""
-    outcomes = {
-        PAPER_STEPS: run_paper_steps(setting, tolerance=tolerance),
-        FUNCTIONAL: run_single_chunks(setting, tolerance=tolerance),
-        CONSTANT: run_single_chunks(setting, method="constant", tolerance=tolerance),
-    }
-    subject = machine(setting)
-    plan = ideal_plan(subject)
-    share = next(a.plan.share for a in plan.assignments if a.device == "gpu0")
-    return MethodComparison(setting, outcomes, makespan(subject.play(plan)), share)
-
-
 def run_experiment(*, tolerance: float = TOLERANCE) -> ExperimentResult:
     """Compare all methods on four machines: one or two engines, with and without the cliff."""
-    machines = [
-        compare(IlicSetting(overlap, cliff), tolerance)
-        for overlap in (Overlap.SINGLE, Overlap.FULL)
-        for cliff in (True, False)
-    ]
-    steps, dual_steps = (machines[i].outcomes[PAPER_STEPS] for i in (0, 2))
+    engines = (Overlap.SINGLE, Overlap.FULL)
+    settings = [IlicSetting(overlap, cliff) for overlap in engines for cliff in (True, False)]
+    outcomes = {
+        setting: {
+            PAPER_STEPS: run_paper_steps(setting, tolerance=tolerance),
+            FUNCTIONAL: run_single_chunks(setting, tolerance=tolerance),
+            CONSTANT: run_single_chunks(setting, method="constant", tolerance=tolerance),
+        }
+        for setting in settings
+    }
+    steps, dual_steps = (outcomes[settings[i]][PAPER_STEPS] for i in (0, 2))
     tables = (
         _runs(steps),
         _chunks(steps),
         _gains(steps, "one copy engine", True),
         _gains(dual_steps, "two copy engines", False),
-        _methods(machines),
+        _methods(outcomes),
     )
     return ExperimentResult("ilic", SOURCE, tables)
 
@@ -353,23 +332,25 @@ def _gains(outcome: IlicOutcome, engines: str, is_published: bool) -> Table:
     )
 
 
-def _methods(machines: Iterable[MethodComparison]) -> Table:
+def _methods(outcomes: Mapping[IlicSetting, Mapping[str, IlicOutcome]]) -> Table:
     rows: list[tuple[Cell, ...]] = []
-    for machine in machines:
-        engines, cliff = machine.setting.overlap.value, "yes" if machine.setting.cliff else "no"
-        reference = machine.outcomes[PAPER_STEPS]
+    for setting, methods in outcomes.items():
+        engines, cliff = setting.overlap.value, "yes" if setting.cliff else "no"
+        reference = methods[PAPER_STEPS]
         seconds = reference.trace.final.makespan
-        for name, outcome in machine.outcomes.items():
+        for name, outcome in methods.items():
             best = outcome.trace.final if outcome.trace.reason else outcome.trace.best
             runs: Cell = len(outcome.trace.runs) if outcome.trace.reason else "never"
             rows.append((
                 engines, cliff, name, best.shares[0], 1e3 * best.makespan, runs,
                 best.makespan / seconds, outcome.seconds / reference.seconds,
-                *(PAPER_METHODS[name] if machine.setting == STANDARD else (None, None, None)),
+                *(PAPER_METHODS[name] if setting == STANDARD else (None, None, None)),
             ))  # fmt: skip
+        subject = machine(setting)
+        plan = ideal_plan(subject)
+        ideal, share = makespan(subject.play(plan)), plan.shares["gpu0"]
         rows.append((
-            engines, cliff, IDEAL, machine.ideal_share, 1e3 * machine.ideal_seconds, None,
-            machine.ideal_seconds / seconds, None, None, None, None,
+            engines, cliff, IDEAL, share, 1e3 * ideal, None, ideal / seconds, *[None] * 4,
         ))  # fmt: skip
     header = (
         "engines; cliff; method; GPU's share; ms; runs; time / steps'; all runs / steps';"
