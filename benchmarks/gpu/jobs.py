@@ -37,10 +37,10 @@ def measure(report: Report) -> None:
         link = next(info.name for info in infos if info.link)
         for dtype, workload, params, arrays, expected in cases(report.dry, rng):
             for devices in ((link,), ()):
-                found = [
-                    run(local, workload, arrays, params, devices)
-                    for _ in range(1 if report.dry else RUNS)
-                ]
+                found: list[tuple[np.ndarray, Any]] = []
+                for _ in range(1 if report.dry else RUNS):
+                    job = local.submit(workload, arrays, devices=devices, **params)
+                    found.append((job.result(TIMEOUT_SECONDS), job.report))
                 error = max(np.abs(y - expected).max() / np.abs(expected).max() for y, _ in found)
                 wrong += not error <= TOLERANCE[dtype]
                 report.row(
@@ -71,15 +71,3 @@ def cases(dry: bool, rng: np.random.Generator) -> Iterator[Case]:
             for shape in ((rows, cols), (rows, inner), (inner, cols))
         )
         yield dtype, MATRIX, {}, {"C": c, "A": a, "B": b}, c + a @ b
-
-
-def run(
-    local: hetsched.Local,
-    workload: str,
-    arrays: dict[str, np.ndarray],
-    params: dict[str, Any],
-    devices: tuple[str, ...],
-) -> tuple[np.ndarray, Any]:
-    job = local.submit(workload, arrays, devices=devices, **params)
-    result = job.result(TIMEOUT_SECONDS)
-    return result, job.report

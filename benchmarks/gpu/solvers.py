@@ -48,57 +48,39 @@ def measure(report: Report) -> None:
         cores = tuple(info.name for info in infos if not info.link)
         for name, (workload, output, large, small) in SOLVERS.items():
             params = small if report.dry else large
-            problem = _compare(report, local, name, workload, output, params, cores, link)
-            wrong += [f"{name}: {problem}"] * bool(problem)
+            expected, iterations = None, 0
+            for on in (cores, (link,), (link,), ()):
+                place = "cores" if on == cores else on or "all"
+                began = time.perf_counter()
+                job = local.submit(workload, devices=on, **params)
+                try:
+                    values = np.array(getattr(job.result(TIMEOUT_SECONDS), output))
+                except HetschedError as error:
+                    report.row("runs", solver=name, on=place, error=str(error))
+                    wrong.append(f"{name}: {place}: {error}")
+                    continue
+                last: Any = job.report
+                if expected is None:
+                    expected, iterations = values, last.iterations
+                difference = float(np.abs(values - expected).max() / np.abs(expected).max())
+                unlike = abs(last.iterations - iterations) > 1 + iterations // 20
+                if unlike or not difference <= TOLERANCE:
+                    wrong.append(f"{name}: {place}: differs by {difference:.2g}")
+                report.row(
+                    "runs",
+                    solver=name,
+                    params=params,
+                    on=place,
+                    difference=difference,
+                    iterations=last.iterations,
+                    residual=last.residual,
+                    seconds=last.seconds,
+                    seconds_per_iteration=last.seconds / max(1, last.iterations),
+                    with_start_and_end=time.perf_counter() - began,
+                    moves=last.moves,
+                    notes=last.notes,
+                    devices=msgspec.to_builtins(last.devices),
+                )
             report.put(wrong=wrong)
     if wrong:
         raise RuntimeError("; ".join(wrong))
-
-
-def _compare(
-    report: Report,
-    local: hetsched.Local,
-    name: str,
-    workload: str,
-    output: str,
-    params: dict[str, Any],
-    cores: tuple[str, ...],
-    link: str,
-) -> str:
-    """Run on cores, on the GPU twice, on all; return what is wrong."""
-    expected, iterations, problems = None, 0, []
-    for on in (cores, (link,), (link,), ()):
-        began = time.perf_counter()
-        job = local.submit(workload, devices=on, **params)
-        try:
-            values = np.array(getattr(job.result(TIMEOUT_SECONDS), output))
-        except HetschedError as error:
-            report.row("runs", solver=name, on=on or "all", error=str(error))
-            problems.append(f"{on or 'all'}: {error}")
-            continue
-        last: Any = job.report
-        if expected is None:
-            expected, iterations = values, last.iterations
-        error_of_largest = float(np.abs(values - expected).max() / np.abs(expected).max())
-        is_right = (
-            error_of_largest <= TOLERANCE
-            and abs(last.iterations - iterations) <= 1 + iterations // 20
-        )
-        if not is_right:
-            problems.append(f"{on or 'all'}: differs by {error_of_largest:.2g}")
-        report.row(
-            "runs",
-            solver=name,
-            params=params,
-            on="cores" if on == cores else on or "all",
-            difference=error_of_largest,
-            iterations=last.iterations,
-            residual=last.residual,
-            seconds=last.seconds,
-            seconds_per_iteration=last.seconds / max(1, last.iterations),
-            with_start_and_end=time.perf_counter() - began,
-            moves=last.moves,
-            notes=last.notes,
-            devices=msgspec.to_builtins(last.devices),
-        )
-    return "; ".join(problems)
