@@ -2,7 +2,7 @@
 
 The first of these is used: the ``--config`` flag, HETSCHED_CONFIG,
 ``$XDG_CONFIG_HOME/hetsched/config.toml``, the shipped ``default``. Machine profiles have the same
-schema and a ``[load]`` table.
+schema and a ``[load]`` table. `docs/configuration.md` explains every key.
 """
 
 from __future__ import annotations
@@ -95,25 +95,19 @@ class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One ``[[device]]`` table. See `docs/configuration.md`."""
+    """One ``[[device]]`` table."""
 
     kind: str
-    """A `config_name` of `hetsched.device_kinds`."""
     name: str | None = None
     count: Annotated[int, msgspec.Meta(ge=1)] | None = None
     optional: bool = False
-    """A missing GPU is reported, but isn't an error."""
     team: bool = True
-    """Several cores may also work together as one device."""
     hardware_threads: bool = False
-    """Each hardware thread is a device, not each physical core."""
     clock: Literal["real", "virtual"] = "real"
     core: int | None = None
     memory: str | None = None
     on_cpu: bool = False
-    """Of OpenCL devices, processors are meant; else others."""
     host_memory: bool | None = None
-    """Kernels work on the host's memory; None: if the device shares it."""
     engines: Literal[0, 1, 2] = 2
     duplex: tuple[Fraction, Fraction] = (1.0, 1.0)
     compute: Cost | None = None
@@ -121,7 +115,6 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     d2h: Cost | None = None
     seed: int = 0
     stalls: float = 0.0
-    """Probability that a phase on a virtual clock takes twenty times as long (tests)."""
 
     @property
     def link(self) -> bool:
@@ -132,11 +125,7 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class ArenaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Shared memory: bytes, or a percentage of the machine's memory.
-
-    `limit`: total. `results`: for unfetched results; `results_for`: how long they are kept.
-    `warm_for`: how long an idle daemon without clients keeps free memory and processes of cores.
-    """
+    """Shared memory: bytes, or a percentage of the machine's memory."""
 
     limit: str = "70%"
     results: str = "25%"
@@ -145,42 +134,28 @@ class ArenaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class QueueConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Quotas; beyond them requests are refused (75). See `docs/configuration.md`."""
+    """Quotas; beyond them requests are refused (75)."""
 
     limit: Annotated[int, msgspec.Meta(ge=1)] = 1000
-    """Jobs that wait or run."""
     per_client: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """Those of one client; None: all of them."""
     parameters: Size = Size(16 << 20)
-    """Bytes of the requests of all unfinished jobs."""
     followers: Annotated[int, msgspec.Meta(ge=1)] = 1000
-    """Jobs that one client follows."""
     small_jobs: bool = True
-    """Small jobs may run beside a larger one, between its chunks on the cores."""
 
 
 class DeadlinesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long to wait for device processes, files and plug-ins. See `docs/configuration.md`.
+    """How long to wait for device processes, files and plug-ins.
 
     A device process that misses a deadline is killed, and its chunks run elsewhere; a thread that
     does is given up and replaced, and its job fails.
     """
 
     start: Deadline = Deadline(30)
-    """From the start of a process until its devices are open."""
     step: Deadline = Deadline(1800)
-    """For a step of a job without a note about progress: preparing kernels, generating arrays or
-    verifying them, a chunk without a prediction, giving output files their names."""
     chunk: Deadline = Deadline(30)
-    """The least time for a chunk, for devices to stop if a job starts over, and for any sign of
-    life, message or processor time, of a process with commands."""
     chunk_factor: Annotated[float, msgspec.Meta(ge=1)] = 10.0
-    """Times the predicted time of a chunk."""
     stop: Deadline = Deadline(60)
-    """From the first signal until running jobs have stopped; then device processes are killed."""
     disk: Deadline = Deadline(30)
-    """To check a job, open its files or plan it, with the code of its workload, and for the disk
-    until it is recorded."""
 
     @property
     def device_stop(self) -> float:
@@ -190,22 +165,16 @@ class DeadlinesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     @property
     def last_iteration(self) -> float:
-        """Seconds for the last iteration of a job whose state is saved in an orderly stop.
-
-        Half of what the stop may take; the rest is for writing.
-        """
-        return self.stop / 2
+        """Seconds for the last iteration of a job whose state is saved in an orderly stop."""
+        return self.stop / 2  # the rest is for writing
 
 
 class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Memory and disk for what accumulates. See `docs/configuration.md`."""
+    """Memory and disk for what accumulates."""
 
     unread: Size = Size(8 << 20)
-    """Replies to a client that doesn't read; beyond, it is disconnected."""
     ended_jobs: Size = Size(32 << 20)
-    """Ended jobs for `status` and `show`."""
     models: Size = Size(64 << 20)
-    """Models in memory; the file may have twice that."""
 
 
 class JournalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -214,7 +183,6 @@ class JournalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     keep: Seconds = Seconds(30 * 86400)
     keep_jobs: Annotated[int, msgspec.Meta(ge=0)] = 10_000
     limit: Size = Size(64 << 20)
-    """Bytes of all of them."""
 
 
 class LoadConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
