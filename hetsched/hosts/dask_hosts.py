@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import ipaddress
+import logging
 import math
 import socket
 import ssl
@@ -122,7 +123,12 @@ class DaskHosts(TcpHosts):
     def close(self) -> None:
         """Close all connections; the hosts stay."""
         super().close()
-        self._dask.close(CLOSE)
+        logger = logging.getLogger("distributed.client")
+        was, logger.disabled = logger.disabled, True  # of a scheduler that has gone: a traceback
+        try:
+            self._dask.close(CLOSE)
+        finally:
+            logger.disabled = was
 
     def refusals(self) -> list[errors.HetschedError]:
         with self._changed:

@@ -206,3 +206,14 @@ def test_the_example_runs() -> None:
 def test_addresses_that_cant_be_used_are_named(address: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         hetsched.Client(cluster=address)
+
+
+def test_a_process_whose_cluster_has_gone_ends_without_a_traceback() -> None:
+    code = """
+import distributed, numpy, hetsched
+if __name__ == "__main__":
+    with distributed.LocalCluster(n_workers=1, dashboard_address=None) as cluster:
+        hetsched.map(numpy.sqrt, numpy.ones((9, 9)), cluster=cluster.scheduler_address)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "Traceback" not in done.stderr
