@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -11,10 +11,22 @@ import pytest
 SCALE = float(os.environ.get("HETSCHED_STRESS", "1"))
 
 
+class Stress:
+    def __init__(self, record: Callable[[str, object], None]) -> None:
+        self.record = record
+
+    def scaled(self, count: float) -> int:
+        """Return the count, or seconds, of this run, as `make stress` has `count`."""
+        return max(1, round(count * SCALE))
+
+    def record_all(self, figures: Mapping[str, object]) -> None:
+        for what, value in figures.items():
+            self.record(what, value)
+
+
 @pytest.fixture
-def scaled() -> Callable[[float], int]:
-    """Counts, or seconds, of `make stress` -> those of this run."""
-    return lambda count: max(1, round(count * SCALE))
+def stress(record_property: Callable[[str, object], None]) -> Stress:
+    return Stress(record_property)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

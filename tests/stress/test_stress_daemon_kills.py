@@ -10,7 +10,6 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -110,16 +109,14 @@ def end(daemon: Daemon, how: str) -> bool:
     return name != "SIGTERM"
 
 
-def test_daemon_kills_lose_and_double_no_job(
-    scaled: Callable[[float], int], record_property: Any, tmp_path: Path
-) -> None:
+def test_daemon_kills_lose_and_double_no_job(stress: Any, tmp_path: Path) -> None:
     chance, story = random.Random(0), Story(tmp_path)
     pool = concurrent.futures.ThreadPoolExecutor(CLIENTS)
     with serving(CONFIG) as daemon, pool:
         clients = [daemon.client(reconnect=60.0) for _ in range(CLIENTS)]
         running = [pool.submit(story.run_client, *each[::-1]) for each in enumerate(clients)]
         try:
-            for _ in range(scaled(20)):
+            for _ in range(stress.scaled(20)):
                 time.sleep(chance.uniform(0.0, LONGEST_LIFE))
                 story.kills += end(daemon, chance.choice(ENDS))
                 daemon.start()
@@ -131,12 +128,7 @@ def test_daemon_kills_lose_and_double_no_job(
     journal = {row["id"]: (row["job"], row["state"]) for row in rows if row["id"]}
     check(story.submissions, journal, len(rows))
     ends = Counter(each.end.partition(":")[0] for each in story.submissions)
-    for what, figure in (
-        ("ends of the daemon", scaled(20)),
-        ("kills", story.kills),
-        *ends.items(),
-    ):
-        record_property(what, figure)
+    stress.record_all({"ends of the daemon": stress.scaled(20), "kills": story.kills, **ends})
 
 
 def check(submissions: list[Submission], journal: dict[str, tuple[int, str]], rows: int) -> None:
@@ -153,10 +145,8 @@ def check(submissions: list[Submission], journal: dict[str, tuple[int, str]], ro
             assert journal[each.ident] == (each.number, "done" if is_done else "failed"), each
 
 
-def test_sigterm_has_effect_while_clients_disconnect(
-    scaled: Callable[[float], int], record_property: Any
-) -> None:
-    for _ in range(scaled(20)):
+def test_sigterm_has_effect_while_clients_disconnect(stress: Any) -> None:
+    for _ in range(stress.scaled(20)):
         with serving() as daemon:
             clients = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(20)]
             for client in clients:
@@ -167,4 +157,4 @@ def test_sigterm_has_effect_while_clients_disconnect(
             for client in clients[10:]:
                 client.close()
             assert daemon.process.wait(20) == 0
-    record_property("daemons", scaled(20))
+    stress.record("daemons", stress.scaled(20))

@@ -187,12 +187,9 @@ def test_a_power_cut_loses_nothing_that_was_acknowledged() -> None:
 
 
 @pytest.mark.stress
-def test_power_cuts_and_faults_lose_nothing_that_was_acknowledged(
-    scaled: Callable[[float], int], record_property: Any
-) -> None:
-    tally = cut_power(scaled(10_000))
-    for what, figure in tally.items():
-        record_property(what, figure)
+def test_power_cuts_and_faults_lose_nothing_that_was_acknowledged(stress: Any) -> None:
+    tally = cut_power(stress.scaled(10_000))
+    stress.record_all(tally)
     assert tally["lost"] + tally["damaged"] + tally["repeated numbers"] + tally["stuck"] == 0
 
 

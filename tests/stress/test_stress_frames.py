@@ -168,10 +168,8 @@ def attack(daemon: Daemon, inputs: int, seed: int) -> None:
         send_frames(folder, BATCH - RAW - SESSIONS, rng)
 
 
-def test_malformed_input_neither_stops_the_daemon_nor_makes_it_grow(
-    scaled: Callable[[float], int], record_property: Any
-) -> None:
-    inputs = scaled(100_000)
+def test_malformed_input_neither_stops_the_daemon_nor_makes_it_grow(stress: Any) -> None:
+    inputs = stress.scaled(100_000)
     with serving(CONFIG) as daemon:
         with daemon.client() as client:  # from then on the device process is there, too
             client.submit("fft", np.ones((1, 4, 4), "complex64")).result(60)
@@ -182,8 +180,8 @@ def test_malformed_input_neither_stops_the_daemon_nor_makes_it_grow(
         until(lambda: process.num_fds() <= descriptors)
         growth = (process.memory_info().rss - before) / 2**20
         assert daemon.stop() == 0
-    record_property("inputs", inputs)
-    record_property("MiB of growth", growth)
+    stress.record("inputs", inputs)
+    stress.record("MiB of growth", growth)
     assert growth <= MAX_GROWTH_MIB
 
 

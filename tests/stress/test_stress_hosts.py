@@ -8,7 +8,7 @@ import random
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -98,9 +98,7 @@ def struck(seed: int) -> Iterator[tuple[Any, Faults]]:
     assert faults.count.total() >= FAULTS
 
 
-def test_results_are_right_whatever_becomes_of_hosts_and_workers(
-    record_property: Callable[[str, object], None],
-) -> None:
+def test_results_are_right_whatever_becomes_of_hosts_and_workers(stress: Any) -> None:
     rng = np.random.default_rng(0)
     planes = rng.standard_normal((120, 64, 64)) + 1j
     table, spectra = rng.random((2000, 500)), np.fft.fft2(planes)
@@ -111,15 +109,12 @@ def test_results_are_right_whatever_becomes_of_hosts_and_workers(
             np.testing.assert_allclose(job.result(300), spectra, atol=1e-9)
             np.testing.assert_array_equal(client.map("numpy:sqrt", table), np.sqrt(table))
             jobs, again = jobs + 2, again + job.outcome.again
-    record_property("jobs", jobs)
-    record_property("units computed again", again)
-    for what, count in faults.count.items():
-        record_property(what, count)
+    stress.record("jobs", jobs)
+    stress.record("units computed again", again)
+    stress.record_all(faults.count)
 
 
-def test_grids_are_right_whatever_becomes_of_hosts_and_workers(
-    record_property: Callable[[str, object], None],
-) -> None:
+def test_grids_are_right_whatever_becomes_of_hosts_and_workers(stress: Any) -> None:
     given = {"steps": 4000, "border": "dirichlet,periodic"}
     initial = np.random.default_rng(0).random((180, 150), np.float32)
     with hetsched.Local() as local:
@@ -137,7 +132,5 @@ def test_grids_are_right_whatever_becomes_of_hosts_and_workers(
             again += job.outcome.again
         result = client.submit("heat", initial, **given).result(300)
         np.testing.assert_array_equal(result["final"], final)
-    for what, count in {"jobs": jobs, "given up": ended, "steps again": again}.items():
-        record_property(what, count)
-    for what, count in faults.count.items():
-        record_property(what, count)
+    stress.record_all({"jobs": jobs, "given up": ended, "steps again": again})
+    stress.record_all(faults.count)

@@ -6,7 +6,7 @@ import contextlib
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
@@ -140,16 +140,15 @@ class Disturbed:
 
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_whatever_happens_to_devices_the_result_is_that_of_an_undisturbed_job(
-    scaled: Callable[[float], int], record_property: Any, solver: str
+    stress: Any, solver: str
 ) -> None:
     chance, counts = random.Random(0), Counter[str]()
     with serving(MACHINE) as daemon:
         disturbed = Disturbed(daemon, solver, chance)
-        for number in range(scaled(len(EVENTS))):
+        for number in range(stress.scaled(len(EVENTS))):
             counts[disturbed.run(EVENTS[number % len(EVENTS)])] += 1
         assert daemon.stop() == 0
-    for what, count in counts.items():
-        record_property(what, count)
+    stress.record_all(counts)
 
 
 class Counted:
@@ -204,15 +203,14 @@ def daemon() -> Iterator[Daemon]:
 
 @pytest.mark.parametrize("device", ["core", "emu"])
 def test_a_dead_device_costs_an_iteration_and_two_per_cent(
-    scaled: Callable[[float], int], record_property: Any, daemon: Daemon, tmp_path: Path,
-    device: str,
-) -> None:  # fmt: skip
+    stress: Any, daemon: Daemon, tmp_path: Path, device: str
+) -> None:
     chance, repeated, losses = random.Random(0), [], 0
     with daemon.client() as client:
         jobs = Counted(client, tmp_path)
         jobs.submit().result(120)
         seconds = time.monotonic() - jobs.begin
-        for _ in range(scaled(5)):
+        for _ in range(stress.scaled(5)):
             job = jobs.submit()
             time.sleep(chance.random() * MAX_DELAY * seconds)
             kill_devices(daemon, device, 1, chance)
@@ -220,22 +218,22 @@ def test_a_dead_device_costs_an_iteration_and_two_per_cent(
             assert job.report is not None
             repeated.append(jobs.iterations() - ITERATIONS)
             losses += any(note.endswith(" were lost and repeated") for note in job.report.notes)
-    record_property("kills", len(repeated))
-    record_property("of these with rows lost", losses)
-    record_property("iterations repeated of 400, most", max(repeated))
+    stress.record("kills", len(repeated))
+    stress.record("of these with rows lost", losses)
+    stress.record("iterations repeated of 400, most", max(repeated))
     assert max(repeated) <= 1 + MAX_REPEATED * ITERATIONS
     assert losses or device == "core"
 
 
 def test_a_dead_daemon_costs_the_work_since_a_checkpoint(
-    scaled: Callable[[float], int], record_property: Any, daemon: Daemon, tmp_path: Path
+    stress: Any, daemon: Daemon, tmp_path: Path
 ) -> None:
     chance, lost = random.Random(0), []
     with daemon.client() as client:
         jobs = Counted(client, tmp_path)
         jobs.submit().result(120)
         seconds = time.monotonic() - jobs.begin
-        for number in range(scaled(5)):
+        for number in range(stress.scaled(5)):
             job = jobs.submit(checkpoint=tmp_path / f"{number}.ckpt", every=EVERY)
             time.sleep(chance.random() * MAX_DELAY * seconds)
             reached, took = jobs.iterations(), time.monotonic() - jobs.begin
@@ -244,6 +242,6 @@ def test_a_dead_daemon_costs_the_work_since_a_checkpoint(
             job.result(120)
             assert job.report is not None
             lost.append((reached - (job.report.continued_after or 0)) * took / reached)
-    record_property("kills", len(lost))
-    record_property("seconds of work lost, most", max(lost))
+    stress.record("kills", len(lost))
+    stress.record("seconds of work lost, most", max(lost))
     assert max(lost) <= 2 * EVERY

@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -121,20 +121,17 @@ def kill_some(daemon: Daemon, end: float) -> int:
     return kills
 
 
-def test_mixed_jobs_are_right_while_devices_die(
-    scaled: Callable[[float], int], record_property: Any
-) -> None:
+def test_mixed_jobs_are_right_while_devices_die(stress: Any) -> None:
     events = Counter[str]()
     with serving(CORES) as daemon, ThreadPoolExecutor(CLIENTS) as pool:
-        end = time.monotonic() + scaled(60)
+        end = time.monotonic() + stress.scaled(60)
         clients = [MixedClient(daemon, seed, events) for seed in range(CLIENTS)]
         running = [pool.submit(client.run, end) for client in clients]
         events["kills"] = kill_some(daemon, end)
         for each in running:
             each.result()
         assert daemon.stop() == 0
-    for what, count in events.items():
-        record_property(what, count)
+    stress.record_all(events)
     assert events["failed"] <= max(2, MAX_FAILED * events["submitted"])
 
 
@@ -206,10 +203,8 @@ def hold_and_cancel(client: hetsched.Client, jobs: int) -> float:
     return time.perf_counter() - begin
 
 
-def test_a_stopped_follower_costs_nothing_and_is_told_what_it_lost(
-    scaled: Callable[[float], int], record_property: Any
-) -> None:
-    jobs, ratios, lost = scaled(500), [], 0
+def test_a_stopped_follower_costs_nothing_and_is_told_what_it_lost(stress: Any) -> None:
+    jobs, ratios, lost = stress.scaled(500), [], 0
     with serving(FOLLOWED) as daemon, daemon.client() as client:
         for _ in range(2):
             hold_and_cancel(client, jobs)
@@ -222,9 +217,9 @@ def test_a_stopped_follower_costs_nothing_and_is_told_what_it_lost(
                 ratios.append(hold_and_cancel(client, jobs) / alone)
             lost += follower.lost()
         growth = (process.memory_full_info().uss - before) / 2**20
-    record_property("jobs", 2 * ROUNDS * jobs)
-    record_property("events lost", lost)
-    record_property("ratio of times", statistics.median(ratios))
-    record_property("MiB of growth", growth)
+    stress.record("jobs", 2 * ROUNDS * jobs)
+    stress.record("events lost", lost)
+    stress.record("ratio of times", statistics.median(ratios))
+    stress.record("MiB of growth", growth)
     assert statistics.median(ratios) <= MAX_RATIO
     assert growth <= MAX_GROWTH_MIB

@@ -108,7 +108,7 @@ class Publication:
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("has_links", [True, False])
 def test_a_result_is_published_once_whenever_its_process_ends(
-    tmp_path: Path, record_property: Any, force: bool, has_links: bool
+    tmp_path: Path, stress: Any, force: bool, has_links: bool
 ) -> None:
     """The process ends before its Nth call, for every N; those that recover before their Mth."""
     kills: Counter[bool] = Counter()
@@ -124,7 +124,7 @@ def test_a_result_is_published_once_whenever_its_process_ends(
             inode = publication.inode()
         assert inode and os.listdir(publication.folder) == ["y.npy"]
         calls += 1
-    record_property("kills", kills[True])
+    stress.record("kills", kills[True])
 
 
 def can_trace() -> bool:
@@ -132,14 +132,14 @@ def can_trace() -> bool:
     return bool(shutil.which("strace")) and subprocess.run(command, check=False).returncode == 0
 
 
-def test_a_durable_job_is_acknowledged_after_its_sync(scaled: Callable[[float], int]) -> None:
+def test_a_durable_job_is_acknowledged_after_its_sync(stress: Any) -> None:
     if not can_trace():
         pytest.skip("strace is missing or mustn't trace")
     inject = f"inject=fsync,fdatasync:delay_enter={int(1e6 * DELAY)}"
     # -D: the daemon keeps its place as our child, and strace is a process beside it.
     trace = ("strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", inject)
     with serving(CORES, trace) as daemon, daemon.client() as client:
-        for _ in range(scaled(10)):
+        for _ in range(stress.scaled(10)):
             begin = time.monotonic()
             job = client.submit("fft", batch="1x8x8", hold=True)
             assert time.monotonic() - begin >= DELAY

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -175,10 +174,8 @@ class DaemonMachine(RuleBasedStateMachine):
             self.look_at(job)
 
 
-def test_every_job_ends_as_its_requests_allow(
-    scaled: Callable[[float], int], record_property: Any
-) -> None:
-    histories = scaled(20)
+def test_every_job_ends_as_its_requests_allow(stress: Any) -> None:
+    histories = stress.scaled(20)
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         DaemonMachine,
         settings=settings(
@@ -191,5 +188,5 @@ def test_every_job_ends_as_its_requests_allow(
         ),
     )
     for what in ("steps", "kills"):
-        record_property(what, getattr(DaemonMachine, what))
-    record_property("histories", histories)
+        stress.record(what, getattr(DaemonMachine, what))
+    stress.record("histories", histories)

@@ -8,7 +8,6 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -138,10 +137,8 @@ def quiet_sample(daemon: Daemon, earlier: list[Sample]) -> Sample:
     )
 
 
-def test_mixed_jobs_and_killed_clients_leave_nothing_behind(
-    scaled: Callable[[float], int], record_property: Any
-) -> None:
-    seconds, rng, killed = scaled(180), random.Random(0), 0
+def test_mixed_jobs_and_killed_clients_leave_nothing_behind(stress: Any) -> None:
+    seconds, rng, killed = stress.scaled(180), random.Random(0), 0
     samples: list[Sample] = []
     with serving(CONFIG) as daemon:
         np.save(daemon.folder / "input.npy", np.ones((4, 32, 32), "complex64"))
@@ -152,9 +149,9 @@ def test_mixed_jobs_and_killed_clients_leave_nothing_behind(
         assert daemon.stop() == 0
     half = samples[len(samples) // 2 :]
     growth = half[-1].mib - half[0].mib
-    record_property("seconds", seconds)
-    record_property("clients killed", killed)
-    record_property("MiB of growth in the second half", growth)
+    stress.record("seconds", seconds)
+    stress.record("clients killed", killed)
+    stress.record("MiB of growth in the second half", growth)
     for what in ("descriptors", "threads", "segments"):
         counts = [getattr(sample, what) for sample in half]
         middle = max(1, len(counts) // 2)
