@@ -176,8 +176,7 @@ class Engine:
         except errors.HetschedError as error:
             on_done(None, error)
         else:
-            explain = snapshot.explainer(self.fleet.info, self.planning.plan_cache)
-            self.planner_thread.run(explain, on_done)
+            self.planner_thread.run(lambda: snapshot.explain(self.planning.plan_cache), on_done)
 
     def probe_devices(self, on_done: Callable[[], None]) -> None:
         """Look for missing devices, and give those that failed another chance; then call back."""
@@ -245,7 +244,6 @@ class Engine:
             log.warning("the planner's thread hangs: models.db isn't closed")
 
     def on_no_job(self) -> None:
-        """Note that no job runs."""
         if self._submissions:
             return
         if not self.is_stopping:

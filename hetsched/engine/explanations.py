@@ -6,19 +6,19 @@ A snapshot of a job, kept when it has ended, holds references only, and none to 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 
-from hetsched.device import ChunkTimes, DeviceInfo, total_seconds
+from hetsched.device import total_seconds
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.explain import DeviceExplanation, Explanation
 from hetsched.explain.recorder import with_used_devices
 from hetsched.explain.records import IterationHistory
 from hetsched.planner.explanation import ExplainedJob, explain_job
 from hetsched.planner.learning import DeviceRun
-from hetsched.planner.records import Assignment, JobPlan
+from hetsched.planner.records import JobPlan
 from hetsched.planner.totals import PlanCache
 from hetsched.transport.messages import DeviceActivity
 
@@ -31,30 +31,24 @@ RECORD_BYTES = 500
 MODEL_BYTES = 6000
 """Of one of the models that a plan was chosen by, estimated."""
 
-TimesByDevice = Mapping[str, Sequence[tuple[int, ChunkTimes]]]
-"""Device -> (units, times) of each finished chunk."""
-
 
 def subject_of(
     job: ResolvedJob, number: int | None = None, state: str = "planned", notes: Iterable[str] = ()
 ) -> ExplainedJob:
-    """Return what is to be explained; without a number, a job that isn't run."""
     params = msgspec.to_builtins(job.params)
     return ExplainedJob(number, state, job.workload.name, job.load, params, (*job.notes, *notes))
 
 
 @dataclass(frozen=True)
 class JobSnapshot:
-    """A job at one moment, to be explained."""
-
     subject: ExplainedJob
     plan: JobPlan
-    times: TimesByDevice = field(repr=False)
+    runs: Mapping[str, DeviceRun] = field(repr=False)
     history: IterationHistory | None = None  # Of an iterative job
 
     def nbytes(self, kept: JobPlan | None = None) -> int:
         """Return the estimated bytes of times, parameters, and the plan, unless it is `kept`."""
-        records = sum(map(len, self.times.values()))
+        records = sum(len(run.chunks) for run in self.runs.values())
         params = len(msgspec.json.encode(self.subject.params))
         spans = 0 if self.history is None else self.history.nbytes
         plan = 0
@@ -64,19 +58,11 @@ class JobSnapshot:
             plan = self.plan.nbytes + MODEL_BYTES * count
         return plan + RECORD_BYTES * records + params + spans
 
-    def explainer(
-        self, info: Callable[[str], DeviceInfo], cache: PlanCache
-    ) -> Callable[[], Explanation]:
-        """Return a function that explains the job as it is now, for the planner's thread."""
-        subject, plan = self.subject, self.plan
-        if (history := self.history) is not None:
-            return lambda: explain_iterations(subject, plan, with_used_devices(history))
-        assignments = {assignment.device: assignment for assignment in plan.assignments}
-        runs = {
-            device: DeviceRun(assignments[device], info(device), tuple(chunks))
-            for device, chunks in self.times.items()
-        }
-        return lambda: explain_job(subject, plan, runs, cache=cache)
+    def explain(self, cache: PlanCache) -> Explanation:
+        """Explain the job as it was then. In the planner's thread."""
+        if self.history is not None:
+            return explain_iterations(self.subject, self.plan, with_used_devices(self.history))
+        return explain_job(self.subject, self.plan, self.runs, cache=cache)
 
 
 def explain_iterations(job: ExplainedJob, plan: JobPlan, history: IterationHistory) -> Explanation:
@@ -106,15 +92,9 @@ RECENT_CHUNKS = 16
 
 
 def job_activity(job: JobSnapshot) -> tuple[DeviceActivity, ...]:
-    if job.history is not None:
-        return _iterative_activity(job, job.history)
-    return tuple(
-        _device_activity(job, assignment, job.times.get(assignment.device, ()))
-        for assignment in job.plan.assignments
-    )
-
-
-def _iterative_activity(job: JobSnapshot, history: IterationHistory) -> tuple[DeviceActivity, ...]:
+    history = job.history
+    if history is None:
+        return tuple(_device_activity(job, run) for run in job.runs.values())
     if not history.spans:
         return ()
     span = history.spans[-1]
@@ -136,10 +116,8 @@ def _iterative_activity(job: JobSnapshot, history: IterationHistory) -> tuple[De
     )
 
 
-def _device_activity(
-    job: JobSnapshot, assignment: Assignment, chunks: Sequence[tuple[int, ChunkTimes]]
-) -> DeviceActivity:
-    recent = chunks[-RECENT_CHUNKS:]
+def _device_activity(job: JobSnapshot, run: DeviceRun) -> DeviceActivity:
+    assignment, recent = run.assignment, run.chunks[-RECENT_CHUNKS:]
     units = sum(units for units, _ in recent)
     times = [times for _, times in recent]
     span = max((t.end for t in times), default=0.0) - min((t.start for t in times), default=0.0)
@@ -158,7 +136,7 @@ def _device_activity(
         workload=job.subject.workload,
         variant=assignment.variant,
         share=assignment.plan.share,
-        done=sum(units for units, _ in chunks),
+        done=run.share,
         predicted_speed=1 / pace if pace else None,
         speed=units / span if span > 0 else None,
         h2d_busy=_fraction(h2d, span),

@@ -183,8 +183,6 @@ a second each, they would take too long."""
 
 @dataclass
 class JobFailures:
-    """The attempts at one job, and what it knows about its devices."""
-
     table: Failures
     kind: str
     machine: Callable[[], Collection[DeviceInfo]]
@@ -231,7 +229,6 @@ class JobFailures:
             self.excluded[device] = f"its process died {self._deaths} times: {reason}"
 
     def reasons_against(self, devices: Iterable[str]) -> dict[str, str]:
-        """Return those of `devices` that may not work for this kind of job -> the reason."""
         now = time.monotonic()
         reasons = {d: self.table.reason_against(d, self.kind, now) for d in devices}
         return {device: reason for device, reason in reasons.items() if reason}

@@ -56,8 +56,6 @@ TRANSIENT_CODES = (errors.TryAgain.code, errors.Unavailable.code)
 
 
 class Scheduler:
-    """The unfinished jobs of one engine."""
-
     def __init__(self, engine: Engine) -> None:
         self._engine, self._admission = engine, engine.admission
         self._durability = engine.durability

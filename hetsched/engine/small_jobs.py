@@ -53,7 +53,6 @@ class SmallJobs:
         self._known.clear()
 
     def plan_beside(self, outlook: Outlook, job: JobRecord) -> JobPlan | None:
-        """Return the plan of a waiting job on a free core, if it is small; else None."""
         checked: ResolvedJob | None = job.checked
         if checked is None or job.runs_alone or checked.measure or checked.iterative is not None:
             return None

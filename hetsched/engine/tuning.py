@@ -16,7 +16,7 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,7 +27,6 @@ from hetsched.device_process.tuning import KIND, Request
 from hetsched.engine.admission.resolved_job import Declaration, ResolvedJob, declared_variants
 from hetsched.engine.processes.process import start_python
 from hetsched.paths import cache_dir
-from hetsched.planner.learning import DeviceRun
 from hetsched.transport.loop import Loop, Timer
 from hetsched.units import format_seconds
 from hetsched.workload import Tuning, Variant
@@ -50,8 +49,6 @@ PLUG_IN_SECONDS = 60.0
 
 @dataclass(eq=False)
 class TunedKind:
-    """What is known of one kind of job; seconds."""
-
     job: Declaration
     threads: frozenset[int] = frozenset()  # Of the devices that have computed it
     used: frozenset[str] = frozenset()  # Variants of the last run
@@ -124,18 +121,6 @@ class Tuner:
         self._is_paused = self._is_closed = False
         self._looks_again = False  # When the thread ends: other jobs have run meanwhile
 
-    def add_run(self, job: ResolvedJob, runs: Iterable[DeviceRun], seconds: float) -> None:
-        kind = self._kind(job)
-        own = [run for run in runs if run.chunks and run.info.variant_kind == KIND]
-        kind.threads |= {run.info.threads for run in own}
-        kind.used = frozenset(run.assignment.variant for run in own)
-        kind.computed += seconds
-
-    def take_news(self, job: ResolvedJob) -> list[str]:
-        kind = self._kind(job)
-        news, kind.news = kind.news, []
-        return news
-
     def on_idle(self) -> None:
         """No job runs: go on, or begin soon."""
         if self._is_closed:
@@ -155,16 +140,8 @@ class Tuner:
         self._is_paused = True
         self._signal(signal.SIGSTOP)
 
-    def is_worth_a_look(self, job: ResolvedJob) -> bool:
-        """Whether `tune_now` may find something: jobs have computed twice as long since."""
-        kind = self._kind(job)
-        return self.is_before_jobs and kind.computed >= 2 * kind.seen
-
-    async def tune_now(
-        self, job: ResolvedJob, computed: float, say: Callable[[str], None]
-    ) -> None:
-        """Tune for `job`, which waits; `computed`: seconds that jobs like it have, at least."""
-        kind = self._kind(job)
+    async def tune_now(self, kind: TunedKind, computed: float, say: Callable[[str], None]) -> None:
+        """Tune for a job, which waits; `computed`: seconds that jobs like it have, at least."""
         kind.computed = kind.seen = max(kind.computed, computed)
         kind.threads = kind.threads or frozenset([1])
         is_due = self._thread is None
@@ -185,7 +162,7 @@ class Tuner:
         if self._thread is not None:
             self._thread.join(timeout=5.0)
 
-    def _kind(self, job: ResolvedJob) -> TunedKind:
+    def kind(self, job: ResolvedJob) -> TunedKind:
         assert job.declaration is not None, "it has been bound"
         key, declaration = (job.reference, job.encoded_params), job.declaration
         return self._kinds.get_or_compute(key, lambda: TunedKind(declaration))

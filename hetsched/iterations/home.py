@@ -19,8 +19,6 @@ from hetsched.workload.iterative import StageCall, StageKernel
 
 
 class Part(enum.Enum):
-    """The part of a job that a stage belongs to."""
-
     START = "start"
     ITERATION = "iteration"
     FINISH = "finish"
@@ -51,7 +49,6 @@ class Home:
         self._specs = {spec.name: spec for spec in workload.arrays(params)}
 
     def array(self, name: str) -> Any:
-        """Return a whole input or output, or the home copy of a state array."""
         return self._arrays[name]
 
     def fill_borders(self) -> None:

@@ -92,7 +92,6 @@ class Followers:
         return sum(watcher.client == client for watcher in self._watchers)
 
     def change(self, job: JobRecord, state: JobState) -> None:
-        """Note a job's new state; followers hear of it now, or within the interval."""
         previous, job.state = job.state, state
         seconds = job.reported_at + self._interval - time.monotonic()
         if seconds <= 0 or _is_urgent(previous, state):

@@ -32,8 +32,6 @@ _Key = tuple[int, int, int, int]
 
 
 class JobQueue:
-    """All unfinished jobs of one engine."""
-
     def __init__(self) -> None:
         self._waiting: dict[int, JobRecord] = {}
         self._running: dict[int, JobRecord] = {}
@@ -119,7 +117,6 @@ class JobQueue:
         return []
 
     def hold(self, job: JobRecord, is_held: bool) -> bool:
-        """Keep a waiting job from starting, or let it; return whether that changed anything."""
         if job.number not in self._waiting:
             raise _not_waiting(job, "held" if is_held else "released")
         if job.is_held == is_held:
@@ -132,7 +129,6 @@ class JobQueue:
         return True
 
     def prioritize(self, job: JobRecord, priority: int) -> bool:
-        """Change a waiting job's priority; return whether that changed anything."""
         if job.number not in self._waiting:
             raise _not_waiting(job, "given another priority")
         if priority == job.priority:
@@ -246,7 +242,6 @@ def _meets(outcome: Outcome, condition: Condition) -> bool:
 
 
 def _never(job: JobRecord, earlier: int, outcome: Outcome | None) -> errors.JobFailed:
-    """Return the error of a job that waits for an outcome that can no longer come."""
     if outcome is None:
         return errors.JobFailed(
             f"job {job.number} runs after job {earlier}, whose outcome isn't known"

@@ -37,8 +37,6 @@ MAX_STARTS = 3
 
 
 class SavedWork(NamedTuple):
-    """What an open job has left on disk."""
-
     checkpoint: str  # From which it continues; "": none
     is_progress: bool  # Since the job was last started: that start got further than others
 

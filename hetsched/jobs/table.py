@@ -192,7 +192,6 @@ class JobTable:
         return self._keys.get(key)
 
     def check_quota(self, owner: Owner) -> None:
-        """Raise TryAgain if a client may submit nothing at present."""
         most = self.config.queue.per_client or share_of(self.config.queue.limit)
         if self._counts[owner] >= most:
             raise errors.TryAgain(

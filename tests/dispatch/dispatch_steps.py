@@ -8,11 +8,6 @@ def finish(dispatcher: Dispatcher, device: str, chunk: int, now: float) -> list[
     return dispatcher.commands(now)
 
 
-def take(dispatcher: Dispatcher, device: str, first: int, count: int, now: float) -> list[Send]:
-    dispatcher.finish_tail_chunk(device, first, count, now)
-    return dispatcher.commands(now)
-
-
 def leave(dispatcher: Dispatcher, device: str, now: float) -> list[Send]:
     dispatcher.leave_tail(device)
     return dispatcher.commands(now)

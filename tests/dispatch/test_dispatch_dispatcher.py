@@ -40,22 +40,6 @@ def test_each_device_is_sent_its_window_and_one_chunk_more_for_each_that_ends() 
     assert finish(dispatcher, "a", 1, 2.0) == []
 
 
-def test_the_run_is_finished_once_all_units_are_done() -> None:
-    dispatcher = dispatch(a=[1], b=[1])
-    dispatcher.commands(0.0)
-    assert finish(dispatcher, "b", 1, 1.0) == []
-    assert not dispatcher.is_finished
-    assert finish(dispatcher, "a", 0, 2.0) == []
-    assert dispatcher.is_finished
-    assert finish(dispatcher, "a", 0, 3.0) == []
-
-
-def test_a_device_lost_before_the_start_is_sent_nothing() -> None:
-    dispatcher = dispatch(a=[1], b=[1])
-    dispatcher.lose("a")
-    assert sent(dispatcher.commands(1.0)) == {"b": [(1, 1), (0, 1)]}
-
-
 def test_a_lost_device_s_chunks_go_to_those_without_chunks_of_their_own() -> None:
     dispatcher = dispatch(a=[1, 1, 1], b=[1, 1, 1])
     dispatcher.commands(0.0)

@@ -1,6 +1,6 @@
 """Cores that share a tail: when they may take it, and what becomes of it at a death."""
 
-from dispatch_steps import finish, join, leave, lose, take
+from dispatch_steps import finish, leave
 
 from hetsched.device import Chunk, TailPart
 from hetsched.dispatch import Dispatcher, Send
@@ -56,21 +56,3 @@ def test_the_largest_possible_chunk_of_a_core_in_the_tail_is_known_for_deadlines
     ]
     leave(dispatcher, "cpu1", 6.0)
     assert [device for device, _, _ in dispatcher.oldest_sent()] == ["cpu0"]
-
-
-def test_what_a_dead_process_didn_t_finish_of_the_tail_runs_again() -> None:
-    dispatcher, _ = started(window=2)
-    for number, device in enumerate(["cpu0", "cpu0", "cpu1"]):
-        finish(dispatcher, device, number, 5.0)
-    take(dispatcher, "cpu1", 23, 3, 6.0)
-    for device in OWN:
-        lose(dispatcher, device, 7.0)
-    assert not dispatcher.finish_tail_chunk("cpu0", 20, 3, 7.1)
-
-    (send,) = join(dispatcher, "cpu0", 8.0)
-
-    assert [(chunk.first, chunk.count) for chunk in send.chunks] == [(20, 3), (26, 6)]
-    assert not send.opens_tail
-    assert finish(dispatcher, "cpu0", send.chunks[0].id, 9.0) == []
-    assert finish(dispatcher, "cpu0", send.chunks[1].id, 9.0) == []
-    assert dispatcher.is_finished

@@ -9,6 +9,7 @@ from hetsched.engine.explanations import JobSnapshot, job_activity
 from hetsched.engine.planning.planning_state import LEARNT_ONE_BY_ONE, SAMPLED, JobKind, Plans
 from hetsched.memory import MemoryDemand
 from hetsched.planner.explanation import ExplainedJob
+from hetsched.planner.learning import DeviceRun
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.totals import PlanCache
 from hetsched.plans import DevicePlan
@@ -77,7 +78,8 @@ def snapshot(
         "gpu0", "v", DevicePlan(((40,),)), (), 40, 1, 0, 2, predicted, candidate=candidate
     )
     job = ExplainedJob(3, "running", "fft", 40)
-    return JobSnapshot(job, JobPlan((assignment,), predicted, ()), {"gpu0": times})
+    runs = {"gpu0": DeviceRun(assignment, GPU, tuple(times))}
+    return JobSnapshot(job, JobPlan((assignment,), predicted, ()), runs)
 
 
 def chunk(start: float) -> tuple[int, ChunkTimes]:

@@ -427,7 +427,6 @@ def _drop_needless_saves(job: ResolvedJob, infos: Sequence[DeviceInfo], limit: i
 
 
 def _bind_input(job: ResolvedJob, array: ArraySpec, stored: StoredArray | None) -> None:
-    """Add the input `array` to `job`; it is generated if `stored` is None."""
     if stored is None:
         job.generate.append(array)
         return
@@ -458,7 +457,6 @@ def _bind_input(job: ResolvedJob, array: ArraySpec, stored: StoredArray | None) 
 def select_devices(
     requested: Sequence[str], infos: Sequence[DeviceInfo], absent: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return the devices selected by the `requested` names and groups; without any: all."""
     if not requested:
         return tuple([info.name for info in infos])
     selected: set[str] = set()

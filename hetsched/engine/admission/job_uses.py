@@ -37,7 +37,6 @@ class JobUses:
                 users.readers.add(job.number)
 
     def remove(self, job: JobRecord) -> None:
-        """Forget a job that has ended, perhaps before it began."""
         for place in (*(place for place, _ in _written(job)), *_read(job)):
             if (users := self._users.get(place)) is not None:
                 users.writers.pop(job.number, None)

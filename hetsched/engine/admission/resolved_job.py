@@ -213,7 +213,6 @@ def array_bytes(spec: ArraySpec, load: int) -> int:
 
 
 def not_saving_note(saved: Sequence[ArraySpec]) -> str:
-    """Return why GPUs copy their rows to the host after each iteration."""
     nbytes = sum(array_bytes(array, 1) for array in saved)
     return (
         f"GPUs store their rows after each iteration: no room in shared memory for"
@@ -238,7 +237,6 @@ def load_workload(name: str, step: Step) -> BaseWorkload:
 
 
 def declare(spec: JobSpec, workload: BaseWorkload, shapes: Shapes, step: Step) -> Declaration:
-    """Derive parameters, load and arrays from the request and the shapes of its inputs."""
     name = workload.name
     step.enter(f"the code of the workload {name}", is_interruptible=True)
     with plug_in(name, "infer"):
@@ -397,7 +395,6 @@ def _dtype(what: str, dtype: Any) -> str:
 
 
 def declare_iterative(workload: BaseWorkload, params: Any) -> IterativeDeclaration | None:
-    """Return what an iterative workload declares; None for one that is computed in one pass."""
     if not isinstance(workload, Iterative):
         return None
     name = workload.name

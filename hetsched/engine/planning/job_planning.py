@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from hetsched.device import DeviceInfo
+from hetsched.device_process.tuning import KIND as TUNED
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.planning.job_plan import (
     computed_seconds,
@@ -79,7 +80,11 @@ class JobPlanning:
             return None  # a run beside another one adds nothing to measurements
         run = Run(attempt.plan, runs, state.machine(), self._runner.small_jobs_beside > 0)
         kind = self._kind()
-        self._engine.tuner.add_run(job, runs.values(), makespan(runs))
+        tuned = self._engine.tuner.kind(job)
+        own = [each for each in runs.values() if each.chunks and each.info.variant_kind == TUNED]
+        tuned.threads |= {each.info.threads for each in own}
+        tuned.used = frozenset(each.assignment.variant for each in own)
+        tuned.computed += makespan(runs)
         if job.measure:
             return lambda: learn_run(job, run, state, kind)
         if not state.plans.count_run(kind, run.plan, makespan(runs)):
@@ -94,13 +99,16 @@ class JobPlanning:
     async def _tune(self) -> None:
         """Tell what was tuned for this job; tune for it now if the engine may not idle later."""
         tuner, job, runner = self._engine.tuner, self._job, self._runner
-        for news in tuner.take_news(job):
-            runner.note(news)
-        if tuner.is_worth_a_look(job) and not job.measure and runner.latest is None:
+        kind = tuner.kind(job)
+        while kind.news:
+            runner.note(kind.news.pop(0))
+        # Not again before jobs have computed twice as long
+        is_due = tuner.is_before_jobs and kind.computed >= 2 * kind.seen
+        if is_due and not job.measure and runner.latest is None:
             computed = await self._in_planner(
                 lambda: computed_seconds(find_candidates(job, self._infos, self._state), job.load)
             )
-            await tuner.tune_now(job, computed, runner.report_planning)
+            await tuner.tune_now(kind, computed, runner.report_planning)
 
     def _kind(self) -> JobKind:
         return job_kind(self._job, [info.name for info in self._infos])

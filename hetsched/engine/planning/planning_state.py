@@ -111,7 +111,6 @@ class Plans:
                 self._kinds.put(kind, known, nbytes + len(kind[1]))
 
     def count_run(self, kind: JobKind, plan: JobPlan, seconds: float) -> bool:
-        """Count a run of `plan`; return whether to learn from it and make another plan."""
         with self._lock:
             known = self._kinds.get(kind)
             return known is None or known.count(plan, seconds)

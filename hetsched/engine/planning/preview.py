@@ -29,8 +29,7 @@ from hetsched.workload.protocol import array_bytes
 def preview(spec: JobSpec, config: Config, source: str) -> Explanation:
     """Explain the plan of a job as the engine would plan its first one.
 
-    `source`: the file of the configuration. If that is a machine profile, the plan is for its
-    devices, whose costs are known.
+    `source`: of the configuration, or a machine profile with devices whose costs are known.
     """
     if config.load is not None:
         return _on_profile(spec, config, source)

@@ -61,8 +61,6 @@ absent: it has failed to start too often; or it was killed and its process doesn
 
 @dataclass(eq=False)
 class Host:
-    """One device and its process, across restarts."""
-
     spec: ProcessSpec
     name: str = field(init=False)
     info: DeviceInfo = field(init=False)
@@ -90,8 +88,6 @@ class Host:
 
 
 class Fleet:
-    """All device processes."""
-
     listener: Scheduler
     """Told what becomes of devices and what they say. Set it before `start`."""
 
@@ -509,7 +505,6 @@ class Fleet:
         host.expect(self._loop.call_later(self._deadlines.device_stop, on_stuck))
 
     def _on_death(self, host: Host, process: DeviceLink) -> None:
-        """Handle the remaining messages of the process, then its death."""
         self._unwatch(process)
         if host.is_stuck:
             process.close()

@@ -346,7 +346,6 @@ class ArrayCopies:
         return sum(memory.nbytes for _, memory, _ in self.copies) / MIN_RATE
 
     def run(self, step: Step) -> None:
-        """Copy everything. Raises Cancelled."""
         for spec, memory, other in self.copies:
             step.enter(f"{'writing output' if self.to_files else 'reading input'} {spec.name}")
             rows = 1 if spec.is_whole else memory.shape[0]  # resident arrays are copied in one

@@ -85,8 +85,6 @@ class StartOver(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DeviceWait:
-    """A wait for a device."""
-
     since: float  # The start, or the last progress
     seconds: float  # The longest wait from then on; then the device is killed
     text: str  # What it does

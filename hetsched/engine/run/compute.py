@@ -190,7 +190,6 @@ class FinishedParts:
         self.marking: asyncio.Task[None] | None = None
 
     def add(self, first: int, end: int) -> None:
-        """Note a chunk whose data have been written to the files."""
         if not self._is_kept:
             return
         self._new.append((first, end))

@@ -30,8 +30,6 @@ def bounds_of(rows: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass
 class IterationState:
-    """The state of one iterative job."""
-
     devices: tuple[str, ...]  # All that the job may use; the index of each is its slot
     max_iterations: int
     balance: iterations.IterationBalance | None = None

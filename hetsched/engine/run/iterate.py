@@ -36,8 +36,6 @@ ENDS = frozenset(("converged", "limit"))
 
 
 class Iterations:
-    """The epochs of one attempt."""
-
     def __init__(self, attempt: Attempt) -> None:
         runner = attempt.runner
         assert runner.iterations is not None and runner.saves is not None

@@ -28,8 +28,6 @@ MIN_STEP_SECONDS = 0.01
 
 
 class Notes:
-    """The notes of one job, for its report."""
-
     def __init__(self) -> None:
         self._notes: list[str] = []
         self._omitted = 0
@@ -87,7 +85,6 @@ def progress(runner: JobRunner, attempt: Attempt, text: str) -> Running:
 def job_report(
     runner: JobRunner, runs: Mapping[str, DeviceRun], *, error: ErrorRecord | None = None
 ) -> JobReport:
-    """Return the report of a job; without an `error` it is done."""
     is_done = error is None
     job, attempt, iterations = runner.job, runner.latest, runner.iterations
     plan = attempt.plan if attempt is not None else JobPlan((), None, ())

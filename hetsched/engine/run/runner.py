@@ -123,12 +123,10 @@ class JobRunner:
 
     @property
     def has_checkpoint(self) -> bool:
-        """Whether another start of the job may continue from a checkpoint of this one."""
         return self.saves is not None and self.saves.has_checkpoint
 
     @property
     def is_stopping(self) -> bool:
-        """Whether devices are asked to stop working for it."""
         return self._attempt is not None and self._attempt.is_stopping
 
     def outlook(self) -> Outlook | None:
@@ -155,10 +153,10 @@ class JobRunner:
 
     def snapshot(self) -> JobSnapshot:
         plan = self.latest.plan if self.latest else JobPlan((), None)
-        times = self.latest.times if self.latest else {}
+        runs = self.latest.runs() if self.latest else {}
         history = self.iterations.history.history() if self.iterations else None
         subject = subject_of(self.job, self.number, "running", self.notes())
-        return JobSnapshot(subject, plan, times, history)
+        return JobSnapshot(subject, plan, runs, history)
 
     def note(self, text: str, *, instead_of: str = "") -> None:
         self._notes.add(text, instead_of)
