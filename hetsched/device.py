@@ -194,17 +194,8 @@ def kernel_chunk(largest: int) -> int:
 class EvenChunks(Sequence[Chunk]):
     """Contiguous chunks that differ by one unit at most, the larger ones first; made on demand.
 
-    The same sizes as `evenly(units, count)`. Ids are consecutive. The final one is `last`.
-
-    Parameters
-    ----------
-    first_id : int
-    first, units : int, units
-        Where the first chunk starts, and the size of all together.
-    count : int
-        Number of chunks, at most `units`.
-    kernels : tuple of int
-        `Chunk.kernel` of the first chunks; 0 for the others.
+    The same sizes as `evenly(units, count)`; `count` is at most `units`. Ids are consecutive. The
+    final one is `last`. `kernels`: `Chunk.kernel` of the first chunks; 0 for the others.
     """
 
     def __init__(
@@ -240,8 +231,6 @@ class EvenChunks(Sequence[Chunk]):
 
 TAIL_HALVES = 2
 """A core takes its share of the remaining units, divided by this: enough remain for the others."""
-
-
 TAIL_CHUNK_ID = -1
 """Id of each chunk that a core takes: the engine doesn't number them. A core has one at a time."""
 

@@ -12,56 +12,29 @@ from hetsched.errors import InternalError
 
 
 class DeviceKind(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of device.
+    """One kind of device."""
 
-    Attributes
-    ----------
-    name : str
-        `DeviceInfo.kind`; also the `kind` in reports.
-    config_name : str
-        `kind` in a configuration.
-    group : str
-        Name of all its devices in ``--devices``; with a number, the default name of one.
-    package : str
-        The package whose modules ``probe`` and ``device`` implement the kind.
-    variant_kind : str
-        The kind of variants that its devices run.
-    is_core : bool
-        Devices are CPU cores or teams of them. Equal ones share models, and driving other devices
-        may take processor time from them.
-    reserves_cores : bool
-        A device may take a core away from the CPU, so this kind is probed before the others.
-    is_modelled : bool
-        The configuration says what a device's operations cost; no variant makes it faster.
-    can_be_missing : bool
-        A machine may lack such devices: naming one is then Unavailable, not a usage error.
-    shares_memory : bool
-        Other processes use the memory of its devices too, so they are asked what is free.
-    runs_in_threads : bool
-        A device's loop may run in a thread of the engine's process.
-    runs_side_jobs : bool
-        A device without a link can compute a small job beside a larger one: it has the method of
-        `ShareableDevice`.
-    has_link : bool or None
-        Whether its devices have their own memory behind a link; None: as configured.
-    own_keys : tuple of str
-        Keys of its tables in a configuration, beside those that all kinds have.
-    """
-
-    name: str
-    config_name: str
-    group: str
-    package: str
-    variant_kind: str
+    name: str  # `DeviceInfo.kind`; also the `kind` in reports
+    config_name: str  # `kind` in a configuration
+    group: str  # Of all its devices in ``--devices``; with a number, the default name of one
+    package: str  # Whose modules ``probe`` and ``device`` implement the kind
+    variant_kind: str  # Of the variants that its devices run
+    # Devices are CPU cores or teams of them. Equal ones share models, and driving other devices
+    # may take processor time from them.
     is_core: bool = False
+    # A device may take a core away from the CPU, so this kind is probed before the others.
     reserves_cores: bool = False
+    # The configuration says what a device's operations cost; no variant makes it faster.
     is_modelled: bool = False
+    # A machine may lack such devices: naming one is then Unavailable, not a usage error.
     can_be_missing: bool = False
+    # Other processes use the memory of its devices too, so they are asked what is free.
     shares_memory: bool = False
-    runs_in_threads: bool = False
+    runs_in_threads: bool = False  # A device's loop may run in one of the engine's process
+    # Without a link it can compute a small job beside a larger one, as a `ShareableDevice`.
     runs_side_jobs: bool = False
-    has_link: bool | None = None
-    own_keys: tuple[str, ...] = ()
+    has_link: bool | None = None  # Memory of its own; None: as configured
+    own_keys: tuple[str, ...] = ()  # Of its tables, beside the keys that all kinds have
 
 
 _CPU = DeviceKind(

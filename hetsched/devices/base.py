@@ -168,12 +168,7 @@ class StageSeconds(NamedTuple):
 class IterativeJob:
     """The description of an iterative job that a device receives.
 
-    Attributes
-    ----------
-    job : DeviceJob
-        `chunk` is the load.
-    home : Home
-        The arrays, in memory that all devices share.
+    `job.chunk` is the load. `home`: the arrays, in memory that all devices share.
     """
 
     job: DeviceJob
@@ -241,9 +236,5 @@ class IteratingDevice(Protocol):
     def prepare_iterations(self, job: IterativeJob) -> StageExecutor:
         """Make the kernels of all stages. Replaces the previous job; `prepare(None)` drops it.
 
-        Raises
-        ------
-        UsageError
-            The variant isn't installed here, or making it failed.
-        DeviceOutOfMemory
+        Raises UsageError and DeviceOutOfMemory as `Device.prepare` does.
         """

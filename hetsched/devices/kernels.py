@@ -14,8 +14,8 @@ from hetsched.iterations.home import Part
 from hetsched.workload import Arrays, Iterative, Kernel, KernelContext, Stage, Variant
 
 SLOW_FIRST_RUN = 2.0
-"""A run of a stage may have compiled if it is the first on so many rows, and took so many times as
-long for a row as the fastest: PoCL takes 150 ms or more for another number of rows. Arbitrary."""
+"""A stage's first run on so many rows may have compiled if it took so many times as long for a row
+as the fastest: PoCL takes 150 ms or more for another number of rows. Arbitrary."""
 MAX_JOBS = 8
 """Similar jobs whose stages' times are kept. Arbitrary."""
 
@@ -67,10 +67,7 @@ def range_of(kernel: Kernel, first: int, count: int) -> tuple[int, ...]:
 
 
 def find_variant(job: DeviceJob, kind: str, name: str | None = None) -> Variant:
-    """Return the variant of `kind` called `name`, or the first that `job` names.
-
-    Raises UsageError listing those installed.
-    """
+    """Return the variant of `kind` called `name`, or the job's. Raises UsageError."""
     variants = job.workload.variants(kind)
     name = name or job.variant
     for variant in variants:

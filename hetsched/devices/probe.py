@@ -98,16 +98,13 @@ def probe(config: Config) -> Probe:
     ordered = [probes[name] for name in DEVICE_KINDS]
     processes = [process for part in ordered for process in part.processes]
     absent = {name: reason for part in ordered for name, reason in part.absent.items()}
-    return Probe(tuple(_configured(process, config) for process in processes), absent)
-
-
-def _configured(process: ProcessSpec, config: Config) -> ProcessSpec:
-    """Return `process` with the settings of all: without stealing, no shared tails."""
-    device = process.device
-    if not config.stealing:
-        device = msgspec.structs.replace(device, tail_group="")
-    warm_for = float(config.arena.warm_for)  # msgspec encodes no subclass of float
-    return msgspec.structs.replace(process, warm_for=warm_for, device=device)
+    replace, warm_for = (
+        msgspec.structs.replace,
+        float(config.arena.warm_for),
+    )  # msgspec encodes no subclass
+    if not config.stealing:  # no shared tails
+        processes = [replace(p, device=replace(p.device, tail_group="")) for p in processes]
+    return Probe(tuple(replace(process, warm_for=warm_for) for process in processes), absent)
 
 
 def _probe_kind(kind: DeviceKind, config: Config, pool: CorePool) -> Probe:

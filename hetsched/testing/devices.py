@@ -237,7 +237,6 @@ def drive(
 
 
 def check_order(times: dict[int, ChunkTimes], barriers: Sequence[int]) -> None:
-    """Check that phases are in order, and that no chunk passes a barrier."""
     for number, found in times.items():
         phases = [phase for phase in (found.copy_in, found.compute, found.copy_out) if phase]
         edges = [edge for phase in phases for edge in phase]

@@ -187,14 +187,12 @@ class ToyJob:
         return values
 
     def is_right(self) -> bool:
-        """Return whether the output is right, and the inputs are what they were."""
         expected = self.workload.expected(self.values)
         return bool(np.allclose(self.result(), expected, rtol=1e-6, atol=1e-6)) and all(
             self.is_unchanged(name) for name in self.inputs if name not in self.outputs
         )
 
     def is_unchanged(self, name: str) -> bool:
-        """Return whether an input is what it was."""
         array, values = self.inputs[name], np.empty_like(self.values[name])
         whole = array.direct(0, 0) if array.spec.is_whole else None
         if whole is None:

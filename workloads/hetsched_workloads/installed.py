@@ -38,7 +38,6 @@ def late(module: str, make: str = "make") -> Callable[..., Any]:
 
 
 def by_tiles() -> list[Variant]:
-    """Return the variant of matrix products on OpenCL devices, where it is installed."""
     installed = version("pyopencl")
     make = late("hetsched_workloads.opencl_products")
     return [Variant("tiles", f"pyopencl-{installed}", make)] if installed else []

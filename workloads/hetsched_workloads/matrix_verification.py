@@ -63,16 +63,11 @@ def residual(inputs: Arrays, new: np.ndarray, seed: int) -> np.ndarray:
         floor = tiny * inner * float((1 / sizes).sum())
         allowed = TOLERANCE_FACTOR * unit * np.sqrt(cols) * size + floor
         ratio: np.ndarray = np.abs(c @ weights - (old @ weights + a @ b_weighted)) / allowed
-    finite_old, finite_a, finite_new = (_finite_rows(matrix) for matrix in (old, a, c))
+    finite_old, finite_a, finite_new = (np.isfinite(each).all(axis=1) for each in (old, a, c))
     ratio[~(np.isfinite(ratio) & np.isfinite(allowed) & finite_new)] = np.inf
     finite_b = np.isfinite(b_weighted).all() or np.isfinite(b).all()
     may_be = finite_old & finite_a & bool(finite_b)
     return np.where(may_be, ratio, np.where(finite_new, np.inf, 0.0))
-
-
-def _finite_rows(matrix: np.ndarray) -> np.ndarray:
-    """Return whether each row is finite."""
-    return np.asarray(np.isfinite(matrix).all(axis=1))
 
 
 def _column_sizes(old: np.ndarray, a: np.ndarray, b_rms: np.ndarray) -> np.ndarray:

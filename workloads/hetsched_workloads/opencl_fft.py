@@ -37,8 +37,6 @@ MakeTransform = Callable[[Any, tuple[int, ...], Any, tuple[int, ...]], Transform
 
 
 class Plan(NamedTuple):
-    """A transform in one queue, and two arrays for it."""
-
     transform: Transform
     before: Any
     after: Any

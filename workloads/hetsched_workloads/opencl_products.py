@@ -43,7 +43,6 @@ void product(OUT(REAL, new), IN(REAL, a), IN(REAL, b), IN(REAL, added),
 
 
 def make(p: Any, chunk: int, context: KernelContext) -> Kernel:
-    """Return a kernel for any number of rows of `matrix_update`, or of pairs of `matmul`."""
     adds = isinstance(p, MatrixParams)
     program = Program(SOURCE, p.dtype, context, "products", TILE=TILE, ADDS=int(adds))
 

@@ -24,8 +24,6 @@ HEADER = """
 #define AT_BYTES(C, T, name) (__global C T *)((__global C char *)name##_start + name##_offset)
 """
 """Sums are rounded as on a core. A pointer alone can't say where in its buffer an array begins."""
-
-
 MAX_PROGRAMS = 32
 """Compiled programs that a process keeps for its next jobs."""
 
@@ -48,40 +46,33 @@ class Program:
         self._source = HEADER + source
         self._dtype = dtype
         real = "double" if dtype == "float64" else "float"
-        self._options = [f"-DREAL={real}", f"-DCOMPLEX={real}2"]
-        self._options += [f"-D{name}={value}" for name, value in defines.items()]
+        defined = {"REAL": real, "COMPLEX": f"{real}2", **defines}
+        self._options = tuple(f"-D{name}={value}" for name, value in defined.items())
         self._context, self._what = context, what
-        self._kernels: dict[cl.Context, dict[str, cl.Kernel]] = {}
 
     def __call__(
         self, name: str, size: tuple[int, ...], group: tuple[int, ...] | None, *arguments: Any
     ) -> None:
         """Start a kernel in the queue of the first argument; numbers are NumPy's.
 
-        Raises
-        ------
-        UsageError
-            The device has no double precision.
+        Raises UsageError if the device has no double precision.
         """
         queue = arguments[0].queue
-        if queue.context not in self._kernels:
+        kernels = _kept(queue.context, self._source, self._options)
+        if not kernels:
             if not computes(queue.device, self._dtype):
                 raise UsageError(f"{queue.device.name} computes no {self._dtype}")
-            kernels = _kept(queue.context, self._source, tuple(self._options))
-            if not kernels:
-                self._context.say(f"compiling {self._what} for OpenCL ...")
-                program = cl.Program(queue.context, self._source).build(self._options)
-                kernels |= {kernel.function_name: kernel for kernel in program.all_kernels()}
-            self._kernels[queue.context] = kernels
+            self._context.say(f"compiling {self._what} for OpenCL ...")
+            program = cl.Program(queue.context, self._source).build(list(self._options))
+            kernels |= {kernel.function_name: kernel for kernel in program.all_kernels()}
         plain: list[Any] = []
         for argument in arguments:
             if isinstance(argument, pyopencl.array.Array):
                 plain += [argument.base_data, np.uint64(argument.offset)]
             else:
                 plain.append(argument)
-        self._kernels[queue.context][name](queue, size, group, *plain)
+        kernels[name](queue, size, group, *plain)
 
 
 def computes(device: Any, dtype: str) -> bool:
-    """Whether a device has the precision of `dtype`."""
     return dtype != "float64" or "cl_khr_fp64" in device.extensions

@@ -127,7 +127,6 @@ class Registration(Recomputed):
 
 
 def _product(unit: Arrays) -> np.ndarray:
-    """Return `phases` of one image, in double precision."""
     import numpy as np
 
     reference, spectrum = (np.fft.fft2(scaled(np, unit[name])) for name in ("reference", "x"))
@@ -180,6 +179,5 @@ def _waves(xp: Any, product: Any, axis: int, places: Any) -> Any:
 
 
 def correlation(xp: Any, product: Any, shift: Any) -> float:
-    """Return |correlation| of one image at a shift (2,)."""
     rows, cols = (_waves(xp, product[None], axis, shift[None, axis, None]) for axis in (0, 1))
     return float(abs(rows @ product @ cols.swapaxes(1, 2))[0, 0, 0])

@@ -259,7 +259,6 @@ class _Kernels:
 
 
 def _narrowed(targets: Any, digits: Any) -> Any:
-    """Return the targets with the bits that the last pass has found."""
     targets = targets.copy()
     for target, counts in zip(targets, digits, strict=True):
         if target[2]:

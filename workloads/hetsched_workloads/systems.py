@@ -87,7 +87,6 @@ def sums(name: str, load: int, granule: int) -> Reduction:
 
 
 def sum_of(values: Mapping[str, Any], name: str) -> float:
-    """Return the value of a reduction made by `sums`."""
     return float(values[name].sum())
 
 

@@ -116,14 +116,9 @@ class Engines:
             self._next_start(engine) if active is None else active.projected_end()
             for engine, active in enumerate(self._active)
         ]
-        return min(
-            (
-                (time, self._active[engine] is None, engine)
-                for engine, time in enumerate(times)
-                if time is not None
-            ),
-            default=None,
-        )
+        pairs = [(time, engine) for engine, time in enumerate(times) if time is not None]
+        events = ((time, self._active[engine] is None, engine) for time, engine in pairs)
+        return min(events, default=None)
 
     def _next_start(self, engine: int) -> float | None:
         queue = self._queues[engine]

@@ -147,13 +147,9 @@ class AcceleratorStages:
             if self._has_new_rows:
                 self._load()
             flights = [
-                _Flight(
-                    piece,
-                    rows,
-                    {name: np.empty_like(values) for name, values in partials.items()},
-                    PhaseEvents(self._runtime),
-                )
+                _Flight(piece, rows, {n: np.empty_like(a) for n, a in partials.items()}, events)
                 for piece, rows in self._pieces
+                for events in [PhaseEvents(self._runtime)]
             ]
             run, times = _StageRun(part, stage, iteration, values), self._times
             seconds = self._run(run, flights)
@@ -238,7 +234,11 @@ class AcceleratorStages:
             raise DeviceOutOfMemory(str(error)) from error
         pieces: list[tuple[RowPiece, Rows]] = []
         if sizes.held:
-            before, after = (0, 0) if sizes.slots else self._spare_rows(overhead)
+            before, after = 0, 0
+            if not sizes.slots:
+                most = rows.count // SPARE_FRACTION
+                nearby = (max(0, rows.first - most), min(rows.load, rows.stop + most))
+                before, after = spare_rows(rows, arrays.demand(self._demand, nearby), overhead)
             held = self._after(0, sizes.held)
             within = (held.first - before, held.stop + after)
             self._held = RowPiece(arrays, held, within[1] - within[0], within, before)
@@ -250,11 +250,6 @@ class AcceleratorStages:
         streamed = (self._after(start, sizes.room) for start in starts)
         self._pieces = [*pieces, *zip(itertools.cycle(slots), streamed)]
         self._has_new_rows = True
-
-    def _spare_rows(self, overhead: int) -> tuple[int, int]:
-        most, rows = self._rows.count // SPARE_FRACTION, self._rows
-        nearby = (max(0, rows.first - most), min(rows.load, rows.stop + most))
-        return spare_rows(rows, self._arrays.demand(self._demand, nearby), overhead)
 
     def _after(self, start: int, count: int) -> Rows:
         first = self._rows.first + start
@@ -284,7 +279,7 @@ class AcceleratorStages:
         return StageSeconds(seconds, max(0.0, end.seconds_after(begin) - seconds))
 
     def _fetch(self, call: _StageRun) -> None:
-        """Start to copy in what other devices wrote, which all pieces wait for."""
+        """Copy in what other devices wrote, which all pieces wait for."""
         rows = self._rows if self._held is None else self._held.rows
         copies = list[Copy]()
         for copy in self._transfers.to_device(call.stage, call.part, call.iteration, rows):

@@ -136,7 +136,6 @@ class Pins:
                 offset += host.nbytes
 
     def sweep(self) -> None:
-        """Unpin the mappings that nothing else uses."""
         for address in [a for a, pinned in self._pinned.items() if pinned.only_ours()]:
             self._drop(address)
 

@@ -19,7 +19,7 @@ from hetsched.devices.kernels import find_variant, kernel_key, make_kernel, rang
 from hetsched.devices.slot_layout import Buffer, SlotLayout, slot_layout
 from hetsched.errors import DataError, InternalError, UsageError
 from hetsched.plans.slots import aligned
-from hetsched.workload import Kernel, KernelContext, Variant
+from hetsched.workload import Arrays, Kernel, KernelContext, Variant
 from hetsched.workload.protocol import array_bytes
 
 STAGING_FRACTION = 4
@@ -90,21 +90,28 @@ class JobPreparer:
                 slots_start += aligned(array_bytes(host.spec))
         slots_bytes = job.memory or max(1, job.slots) * layout.nbytes(job.chunk)
         self._make_room(job, slots_start + aligned(slots_bytes))
-        kernel, warm_sizes = self._kernel(job, variant)
+
+        def make() -> tuple[Kernel, set[int]]:
+            made = self._make_kernel(job, variant)
+            # Libraries initialise plans in the default queue, which ours don't wait for.
+            self._runtime.synchronize()
+            return made, set()
+
+        key = kernel_key(job, variant, job.chunk)
+        kernel, warm_sizes = self._kernels.get_or_compute(key, make)
         assert self._block is not None, "there is room"
         prepared = LoadedJob(
-            job,
-            self._compute_queue,
-            self._block,
-            slots_start,
-            slots_bytes,
-            layout,
-            kernel,
-            self._staging,
-            self._runtime.host_seconds,
-        )
-        for name, offset in residents.items():
-            prepared.residents[name] = self._copy_resident(self._block, offset, job.inputs[name])
+            job, self._compute_queue, self._block, slots_start, slots_bytes, layout, kernel,
+            self._staging, self._runtime.host_seconds,
+        )  # fmt: skip
+        for name, offset in residents.items():  # they may be pageable, as nothing is timed here
+            spec, whole = job.inputs[name].spec, job.inputs[name].direct(0, 0)
+            assert whole is not None, "it was read when the job came"
+            copy = Copy(self._block, offset, np.ascontiguousarray(whole))
+            self._copy_queue.copy_in(self._pins.split([copy]), 0)
+            self._runtime.synchronize()
+            array = self._compute_queue.array(self._block, offset, spec.unit_shape, spec.dtype)
+            prepared.residents[name] = array
         self._set_routes(prepared)
         if self._needs_warm_up:
             self._warm_up(prepared, warm_sizes)
@@ -125,15 +132,6 @@ class JobPreparer:
             self._block = None
             self._block = self._runtime.allocate(nbytes)
 
-    def _kernel(self, job: DeviceJob, variant: Variant) -> tuple[Kernel, set[int]]:
-        def make() -> tuple[Kernel, set[int]]:
-            made = self._make_kernel(job, variant)
-            # Libraries initialise plans in the default queue, which ours don't wait for.
-            self._runtime.synchronize()
-            return made, set()
-
-        return self._kernels.get_or_compute(kernel_key(job, variant, job.chunk), make)
-
     def _make_kernel(self, job: DeviceJob, variant: Variant) -> Kernel:
         """Call `make_kernel`; out of memory and a lost context aren't blamed on the variant."""
         runtime = self._runtime
@@ -152,15 +150,6 @@ class JobPreparer:
             runtime.synchronize()  # raises if the context is lost
             message = f"no plan could be made, memory may be low: {cause}"
             raise DeviceOutOfMemory(message) from cause
-
-    def _copy_resident(self, block: Block, offset: int, host: HostArray) -> Any:
-        """Copy a whole resident array in. It may be pageable, as nothing is timed here."""
-        spec, whole = host.spec, host.direct(0, 0)
-        assert whole is not None, "it was read when the job came"
-        values = np.ascontiguousarray(whole)
-        self._copy_queue.copy_in(self._pins.split([Copy(block, offset, values)]), 0)
-        self._runtime.synchronize()
-        return self._compute_queue.array(block, offset, spec.unit_shape, spec.dtype)
 
     def _set_routes(self, prepared: LoadedJob) -> None:
         """Decide for each array whether it is copied directly; allocate staging buffers."""
@@ -261,11 +250,9 @@ class LoadedJob:
     residents: dict[str, Any] = field(default_factory=dict)
     input_routes: list[Route] = field(default_factory=list)
     output_routes: list[Route] = field(default_factory=list)
-    _arrays: dict[tuple[int, int], tuple[dict[str, Any], dict[str, Any]]] = field(
-        default_factory=dict
-    )
+    _arrays: dict[tuple[int, int], tuple[Arrays, Arrays]] = field(default_factory=dict)
 
-    def arrays(self, units: int, slot: Slot) -> tuple[dict[str, Any], dict[str, Any]]:
+    def arrays(self, units: int, slot: Slot) -> tuple[Arrays, Arrays]:
         key = (slot.offset, units)
         if key not in self._arrays:
             self._check(units, slot)
@@ -275,15 +262,11 @@ class LoadedJob:
         return self._arrays[key]
 
     def _views(self, buffers: Mapping[str, Buffer], units: int, slot: Slot) -> dict[str, Any]:
-        return {
-            name: self.queue.array(
-                self.block,
-                self.offset(buffer, units, slot),
-                (units, *buffer.spec.unit_shape),
-                buffer.spec.dtype,
-            )
-            for name, buffer in buffers.items()
-        }
+        def view(buffer: Buffer) -> Any:
+            shape, dtype = (units, *buffer.spec.unit_shape), buffer.spec.dtype
+            return self.queue.array(self.block, self.offset(buffer, units, slot), shape, dtype)
+
+        return {name: view(buffer) for name, buffer in buffers.items()}
 
     def offset(self, buffer: Buffer, units: int, slot: Slot) -> int:
         return self.slots_start + slot.offset + self.layout.offsets(units)[buffer.index]

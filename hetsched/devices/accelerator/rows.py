@@ -148,7 +148,6 @@ class DeviceArrays:
         return first, stop + (state is None and self.specs[name].pointers == name)
 
     def buffer(self, name: str, part: Part, iteration: int, *, read: bool = False) -> int:
-        """Return the buffer that is written, or `read`."""
         state = self.state.get(name)
         if state is None:
             return 0
@@ -233,7 +232,6 @@ class RowPiece:
             own.base = self._base(name, rows.first)
 
     def can_hold(self, rows: Rows) -> bool:
-        """Return whether `rows` have a place in the same memory, beside those that stay."""
         return self._first <= rows.first and rows.stop <= self._stop
 
     def of(self, name: str) -> DeviceRows:
@@ -269,7 +267,6 @@ class RowPiece:
                 yield from self.of(name).copies(*self._arrays.span(name, first, stop), buffer)
 
     def views(self, stage: Stage, part: Part, iteration: int) -> tuple[Arrays, Arrays]:
-        """Return the inputs and outputs of a kernel."""
         arrays, own = self._arrays, (self.rows.first, self.rows.stop)
 
         def view(name: str, *, read: bool) -> Any:

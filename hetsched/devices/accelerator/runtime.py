@@ -23,25 +23,14 @@ ALLOCATION_BYTES = 512
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """What the runtime reports.
-
-    Attributes
-    ----------
-    reserve : int, bytes
-        To leave free for the runtime and other processes.
-    engines : 2, 1 or 0
-        Copy engines.
-    can_pin : bool
-        Host memory can be registered; otherwise it is copied from and to as it is.
-    """
+    """What the runtime reports."""
 
     identity: str
-    reserve: int = 0
-    engines: int = 2
-    can_pin: bool = True
+    reserve: int = 0  # Bytes to leave free for the runtime and other processes
+    engines: int = 2  # Copy engines: 2, 1 or 0
+    can_pin: bool = True  # Host memory can be registered; else it is copied as it is
     version: str = ""
-    needs_warm_up: bool = True
-    """Kernels compile or plan when they are first called."""
+    needs_warm_up: bool = True  # Kernels compile or plan when they are first called
 
 
 @dataclass(frozen=True)
@@ -91,11 +80,9 @@ class Queue(Protocol):
     before a job begins.
     """
 
-    def copy_in(self, copies: Iterable[Copy], units: int) -> None:
-        """Copy from the host to the device."""
+    def copy_in(self, copies: Iterable[Copy], units: int) -> None: ...
 
-    def copy_out(self, copies: Iterable[Copy], units: int) -> None:
-        """Copy from the device to the host."""
+    def copy_out(self, copies: Iterable[Copy], units: int) -> None: ...
 
     def clear(self, block: Any, offset: int, nbytes: int) -> None:
         """Fill device memory with zeros."""

@@ -277,7 +277,6 @@ class VirtualTime:
         self._is_host_instant = is_host_instant
 
     def host_seconds(self) -> float | None:
-        """Return the present on this clock; None: the host takes no time."""
         return None if self._is_host_instant else self._now
 
     def close(self) -> None:

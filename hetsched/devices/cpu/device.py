@@ -70,10 +70,7 @@ class CpuKernels:
         self.stage_times = StageTimes() if kind != "cpu" else None
 
     def get(self, job: DeviceJob, name: str) -> Kernel:
-        """Return the kernel of a variant.
-
-        Raises UsageError if that isn't installed on this machine, or making it failed.
-        """
+        """Return the kernel of a variant. Raises UsageError."""
         chunk = kernel_chunk(job.chunk)
         variant = find_variant(job, self._kind, name)
 
@@ -86,10 +83,7 @@ class CpuKernels:
         return self._kernels.get_or_compute(kernel_key(job, variant, chunk), make)
 
     def of_stages(self, job: IterativeJob) -> Mapping[str, StageKernel]:
-        """Return new kernels by stage, which may keep what they have derived from the data.
-
-        Raises UsageError as `get` does.
-        """
+        """Return new kernels by stage, which may keep what they have derived from the data."""
         variant = find_variant(job.job, self._kind)
         made: Any = make_kernel(variant, job.job, self._context(job.job))
         if self.stage_times:
@@ -97,13 +91,11 @@ class CpuKernels:
         return {name: self._adapted_stage(kernel) for name, kernel in made.items()}
 
     def _adapted_stage(self, kernel: StageKernel) -> StageKernel:
-        def adapted(call: StageCall) -> None:
-            def compute(inputs: Arrays, outputs: Arrays) -> None:
-                kernel(call._replace(inputs=inputs, outputs=outputs))
+        def compute(inputs: Arrays, outputs: Arrays, call: StageCall) -> None:
+            kernel(call._replace(inputs=inputs, outputs=outputs))
 
-            self._adapted(compute)(call.inputs, call.outputs)
-
-        return adapted
+        adapted = self._adapted(compute)
+        return lambda call: adapted(call.inputs, call.outputs, call)
 
     def _context(self, job: DeviceJob) -> KernelContext:
         return KernelContext(self._kind, job.threads, job.cache, self._xp, None, job.say)

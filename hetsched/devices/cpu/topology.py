@@ -46,7 +46,6 @@ def read_topology(cpus: Iterable[int], root: Path | None = None) -> list[Hardwar
 
 
 def one_per_core(threads: Iterable[HardwareThread]) -> list[HardwareThread]:
-    """Return the first of each physical core's threads, in their order."""
     first: dict[int, HardwareThread] = {}
     for thread in threads:
         first.setdefault(thread.physical_core, thread)

@@ -141,7 +141,6 @@ def _gpus(ask: _Queries, number: int) -> list[Gpu]:
 
 
 def _described(ask: _Queries, handle: Any, gpu: Gpu) -> Gpu:
-    """Return `gpu` with what GPUs and instances have of their own."""
     memory = ask("DeviceGetMemoryInfo", handle)
     return replace(
         gpu,

@@ -135,10 +135,10 @@ def _info(
 def driving_core(
     free: Sequence[int], local: Collection[int], taken: Collection[int]
 ) -> tuple[int, ...]:
-    """Return the core of `free` that should drive a GPU; () if there is none.
+    """Return the last core near the GPU (`local`) that drives no other; () if there is none.
 
-    The last one that is near the GPU (`local`) and drives no other, since a configuration with
-    fewer cores than the machine leaves the last ones idle, and interrupts prefer the first.
+    A configuration with fewer cores than the machine leaves the last ones idle, and interrupts
+    prefer the first.
     """
     near = [core for core in free if core in local] or list(free)
     unused = [core for core in near if core not in taken] or near

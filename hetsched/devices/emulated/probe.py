@@ -57,8 +57,6 @@ def _info(name: str, config: DeviceConfig, pinned: tuple[int, ...]) -> DeviceInf
 
 
 def _speed(compute: Cost | None) -> str:
-    if compute is None:
-        return ""
-    if compute.points:
+    if compute is not None and compute.points:
         return f"table of {len(compute.points)}"
-    return compute.rate or f"{compute.unit} a unit"
+    return (compute.rate or f"{compute.unit} a unit") if compute else ""

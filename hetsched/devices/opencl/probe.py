@@ -115,7 +115,6 @@ def _process(name: str, found: Found, config: DeviceConfig) -> ProcessSpec:
 
 
 def list_devices() -> list[Found]:
-    """Return all devices, each of which has computed 4 KiB or has a `problem`."""
     cl: Any = importlib.import_module("pyopencl")
     warnings.simplefilter("ignore", cl.CompilerWarning)  # Intel's compiler always says something
     return [
@@ -145,7 +144,7 @@ def _check(cl: Any, platform: int, number: int, device: Any) -> Found:
 
 
 def _reason(text: str) -> str:
-    """Return why nothing can be computed, in one line: the compiler's error, if it has one."""
+    """Return one line: the compiler's error, if it has one."""
     lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
     errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
     return (errors or lines or ["it can't compute"])[0][:200]

@@ -18,7 +18,7 @@ import cupy
 from cupy.cuda import cufft
 
 from hetsched.workload import Arrays, Kernel, KernelContext
-from hetsched_workloads.fft.declaration import DTYPES, FftParams
+from hetsched_workloads.fft import DTYPES, FftParams
 
 MAX_POINTS = 2**31 - 1
 """Elements of one cuFFT call: its interface counts in 32 bits."""

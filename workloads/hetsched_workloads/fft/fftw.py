@@ -37,8 +37,7 @@ import numpy as np
 import pyfftw
 
 from hetsched.workload import KernelContext
-from hetsched_workloads.fft import tuning
-from hetsched_workloads.fft.declaration import DTYPES, FftParams
+from hetsched_workloads.fft import DTYPES, FftParams, tuning
 from hetsched_workloads.fft.libraries import OwnPlans, pointer
 from hetsched_workloads.fft.tuning import MEASURE, Tuned, default_size, powers
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from hetsched.bounded_cache import BoundedCache
 from hetsched.workload import Arrays, Kernel, KernelContext
-from hetsched_workloads.fft.declaration import FftParams
+from hetsched_workloads.fft import FftParams
 from hetsched_workloads.fft.tuning import Tuned, default_size
 from hetsched_workloads.recomputed import transforms
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyfftw as _before_mkl  # noqa: F401
 
-from hetsched_workloads.fft.declaration import FftParams
+from hetsched_workloads.fft import FftParams
 from hetsched_workloads.fft.libraries import OwnPlans, pointer
 from hetsched_workloads.installed import shared_library
 
@@ -116,7 +116,6 @@ def _offsets(array: np.ndarray, axes: Sequence[int]) -> list[int]:
 
 
 def make_transform(p: FftParams) -> Callable[[str, np.ndarray, np.ndarray], None]:
-    """Return what transforms all units of a call, once for each index of the other axes."""
     kind = p.shape, p.batch_axes, p.dtype, p.kind, p.norm
 
     def transform(name: str, x: np.ndarray, y: np.ndarray) -> None:

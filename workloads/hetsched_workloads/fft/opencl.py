@@ -14,7 +14,7 @@ import pyopencl as cl
 import pyopencl.array
 
 from hetsched.workload import Arrays, Kernel, KernelContext
-from hetsched_workloads.fft.declaration import DTYPES, FftParams
+from hetsched_workloads.fft import DTYPES, FftParams
 from hetsched_workloads.opencl_fft import PAD, Plans
 from hetsched_workloads.opencl_program import Program
 
@@ -40,7 +40,6 @@ __kernel void real_part(OUT(REAL, y), IN(COMPLEX, z))
 
 
 def make(p: FftParams, context: KernelContext, library: str) -> Kernel:
-    """Return a kernel for any number of units, in the queue of its arrays."""
     real = DTYPES[p.dtype].real
     plans = Plans(
         library,

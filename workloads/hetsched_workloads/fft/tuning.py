@@ -28,7 +28,7 @@ import numpy as np
 
 from hetsched.machine_limits import processor
 from hetsched.workload import KernelContext, Tuning
-from hetsched_workloads.fft.declaration import FftParams
+from hetsched_workloads.fft import FftParams
 
 MEASURE, PATIENT = "FFTW_MEASURE", "FFTW_PATIENT"
 MAX_PATIENT_POINTS = 1 << 18

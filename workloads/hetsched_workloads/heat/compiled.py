@@ -13,8 +13,7 @@ import numpy as np
 
 from hetsched.workload import KernelContext, StageKernel
 from hetsched_workloads.compiling import compiled, compiling
-from hetsched_workloads.heat import kernels
-from hetsched_workloads.heat.declaration import HeatParams
+from hetsched_workloads.heat import HeatParams, kernels
 
 
 class _Edge(NamedTuple):
@@ -28,7 +27,6 @@ class _Edge(NamedTuple):
 
 @compiling
 def make(p: HeatParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
-    """Return the kernels by stage; compiles on an empty array first."""
     if p.shape[-1] == 1:
         return kernels.make(p, load, context)
     dtype = np.dtype(p.dtype)

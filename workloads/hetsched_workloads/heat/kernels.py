@@ -10,7 +10,7 @@ import numpy as np
 
 from hetsched.errors import DataError
 from hetsched.workload import KernelContext, StageCall, StageKernel
-from hetsched_workloads.heat.declaration import HeatParams
+from hetsched_workloads.heat import HeatParams
 
 Step = Callable[[Any, Any], float]
 """step(u with a halo of one row, new values) -> the largest change; 0 without a tolerance."""
@@ -24,7 +24,6 @@ def make(p: HeatParams, load: int, context: KernelContext) -> Mapping[str, Stage
 
 
 def kernels(p: HeatParams, xp: Any, step: Step) -> Mapping[str, StageKernel]:
-    """Return the kernels by stage, with the given step."""
     count = _rows_of(p, xp)
 
     def load(call: StageCall) -> None:

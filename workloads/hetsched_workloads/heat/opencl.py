@@ -11,7 +11,7 @@ import pyopencl.array
 
 from hetsched.errors import DataError
 from hetsched.workload import KernelContext, StageCall, StageKernel
-from hetsched_workloads.heat.declaration import HeatParams
+from hetsched_workloads.heat import HeatParams
 from hetsched_workloads.heat.kernels import result
 from hetsched_workloads.opencl_program import Program
 from hetsched_workloads.vectors import first_true
@@ -64,7 +64,6 @@ __kernel void largest(OUT(REAL, found), IN(REAL, new), IN(REAL, old), long count
 
 
 def make(p: HeatParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
-    """Return the kernels by stage."""
     rows_and_cols = (1, *p.shape[1:])[-2:]
     points, real = math.prod(p.shape[1:]), np.dtype(p.dtype).type
     borders = [BORDERS.index(border) for border in p.borders]

@@ -17,7 +17,7 @@ import scipy.fft
 
 from hetsched.workload import Arrays, Rows
 from hetsched.workload.streams import fill_units
-from hetsched_workloads.heat.declaration import HeatParams
+from hetsched_workloads.heat import HeatParams
 
 ROUNDINGS = 8.0
 """Roundings of the largest value, besides one for each step: rounding errors don't grow."""

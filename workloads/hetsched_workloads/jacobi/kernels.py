@@ -9,7 +9,7 @@ import numpy as np
 
 from hetsched.errors import DataError
 from hetsched.workload import KernelContext, RowCache, Rows, StageCall, StageKernel
-from hetsched_workloads.jacobi.declaration import Jacobi, JacobiParams
+from hetsched_workloads.jacobi import Jacobi, JacobiParams
 from hetsched_workloads.systems import sum_of
 from hetsched_workloads.vectors import add_dots, first_true
 
@@ -59,7 +59,10 @@ class JacobiKernels:
 
     def move(self, call: StageCall) -> None:
         a, new = call.inputs["A"], call.outputs["iterate"]
-        self._keep_best(call)
+        # Compare the present x with the best of those before it.
+        squares, minimum = sum_of(call.values.now, "rr"), float(call.values.now["least"])
+        call.outputs["best"][...] = call.inputs["iterate" if squares < minimum else "best"]
+        call.partials["least"][...] = min(squares, minimum)
         weights = self._weights.get(
             call.rows.first,
             call.rows.stop,
@@ -70,12 +73,6 @@ class JacobiKernels:
         call.outputs["gathered"][...] = new
         self._add_dots(call, "steps", step)
         self._add_dots(call, "xx", new)
-
-    def _keep_best(self, call: StageCall) -> None:
-        """Compare the present x with the best of those before it."""
-        squares, minimum = sum_of(call.values.now, "rr"), float(call.values.now["least"])
-        call.outputs["best"][...] = call.inputs["iterate" if squares < minimum else "best"]
-        call.partials["least"][...] = min(squares, minimum)
 
     def residual(self, call: StageCall) -> None:
         r = call.outputs["residual"]
@@ -96,7 +93,6 @@ class JacobiKernels:
         self._add_dots(call, "rr", r)
 
     def _check_finite(self, call: StageCall) -> None:
-        """Raise DataError for the first row without a finite residual."""
         xp, b = self._xp, call.inputs["b"]
         index = first_true(xp, ~xp.isfinite(call.outputs["residual"]))
         if index is None:
@@ -119,7 +115,6 @@ class JacobiKernels:
     # ---- of A
 
     def write_product(self, a: Any, x: Any, out: Any) -> None:
-        """Compute A x for the device's rows."""
         for first in range(0, len(out), self._rows_per_call):
             block = slice(first, first + self._rows_per_call)
             self._xp.matmul(a[block], x, out=out[block])

@@ -9,7 +9,7 @@ import numpy as np
 import pyopencl.array
 
 from hetsched.workload import KernelContext, Rows, StageCall, StageKernel
-from hetsched_workloads.jacobi.declaration import JacobiParams
+from hetsched_workloads.jacobi import JacobiParams
 from hetsched_workloads.jacobi.kernels import JacobiKernels
 from hetsched_workloads.opencl_program import Program
 
@@ -40,7 +40,6 @@ __kernel void diagonal(OUT(REAL, y), IN(REAL, a), int n, long first) {
 
 
 def make(p: JacobiParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
-    """Return the kernels by stage."""
     program = Program(SOURCE, p.dtype, context, "a product", GROUP=GROUP)
     kernels = _OpenClKernels(p, program).stages()
     return {name: _on_host(kernel) for name, kernel in kernels.items()}
@@ -70,8 +69,6 @@ class _OpenClKernels(JacobiKernels):
 
 
 def _on_host(kernel: StageKernel) -> StageKernel:
-    """Return a kernel for the device's arrays."""
-
     def on_device(call: StageCall) -> None:
         outputs = call.outputs
         there = {n: a if n in ON_DEVICE else a.get() for n, a in call.inputs.items()}

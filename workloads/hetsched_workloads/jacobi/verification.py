@@ -10,7 +10,7 @@ import numpy as np
 
 from hetsched.workload import Arrays, Rows
 from hetsched.workload.streams import fill_uniform, unit_streams
-from hetsched_workloads.jacobi.declaration import JacobiParams
+from hetsched_workloads.jacobi import JacobiParams
 from hetsched_workloads.systems import row_errors
 
 DOMINANCE = 1.25

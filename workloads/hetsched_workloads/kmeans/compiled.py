@@ -13,8 +13,7 @@ import numpy as np
 
 from hetsched.workload import KernelContext, StageKernel
 from hetsched_workloads.compiling import compiled, compiling
-from hetsched_workloads.kmeans import lloyd
-from hetsched_workloads.kmeans.declaration import KMeansParams
+from hetsched_workloads.kmeans import KMeansParams, lloyd
 from hetsched_workloads.kmeans.kernels import LloydKernels
 
 BLOCK_BYTES = 128 << 10
@@ -23,7 +22,6 @@ BLOCK_BYTES = 128 << 10
 
 @compiling
 def make(p: KMeansParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
-    """Return the kernels by stage; compiles on two points first."""
     kernels = _CompiledKernels(p, load, np, BLOCK_BYTES)
     kernels.compile()
     return kernels.stages()

@@ -18,8 +18,7 @@ from scipy.sparse import csc_array
 
 from hetsched.errors import DataError
 from hetsched.workload import KernelContext, Rows, StageCall, StageKernel
-from hetsched_workloads.kmeans import lloyd
-from hetsched_workloads.kmeans.declaration import KMeansParams
+from hetsched_workloads.kmeans import KMeansParams, lloyd
 from hetsched_workloads.vectors import first_true
 
 CORE_BLOCK_BYTES, GPU_BLOCK_BYTES = 1 << 20, 32 << 20
@@ -30,7 +29,6 @@ MIN_BLOCK = 64
 
 
 def make(p: KMeansParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
-    """Return the kernels by stage, which share work areas of some MiB."""
     size = CORE_BLOCK_BYTES if context.xp is np else GPU_BLOCK_BYTES
     return LloydKernels(p, load, context.xp, size).stages()
 
@@ -159,7 +157,6 @@ class LloydKernels:
         return changed
 
     def _sums_of(self, labels: Any, block: Any) -> Any:
-        """Return the sums of the rows of each cluster, (clusters, columns)."""
         clusters, size = self._p.clusters, len(labels)
         if self._xp is not np:
             belongs = labels == self._xp.arange(clusters, dtype=labels.dtype)[:, None]
@@ -174,7 +171,6 @@ class LloydKernels:
         return csc_array(parts, shape=(self._p.clusters, size))
 
     def _squares(self, points: Any, centroids: Any, labels: Any) -> Any:
-        """Return the squared distances from the labelled centroids, in double precision."""
         difference = points - centroids[labels]
         return self._xp.einsum("ij,ij->i", difference, difference)
 

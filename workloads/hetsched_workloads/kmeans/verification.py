@@ -7,7 +7,7 @@ from scipy.spatial.distance import cdist
 
 from hetsched.workload import Arrays, Rows
 from hetsched.workload.streams import fill_units, unit_streams
-from hetsched_workloads.kmeans.declaration import KMeansParams
+from hetsched_workloads.kmeans import KMeansParams
 
 BLOCK_BYTES = 1 << 22
 SEPARATION = 4.0

@@ -73,7 +73,6 @@ class RowFactors:
 @compiling
 @functools.cache
 def compile_for(dtype: str, index_dtype: str) -> None:
-    """Compile on a matrix of one row."""
     pointers, columns = np.array([0, 1], index_dtype), np.zeros(1, index_dtype)
     vector = np.ones(1, dtype)
     RowFactors(pointers, columns, vector, 0, 1).solve(vector, vector.copy())

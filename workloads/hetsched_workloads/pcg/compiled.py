@@ -17,8 +17,7 @@ import numpy as np
 
 from hetsched.workload import KernelContext, StageCall, StageKernel
 from hetsched_workloads.compiling import compiled, compiling, prefetch
-from hetsched_workloads.pcg import kernels
-from hetsched_workloads.pcg.declaration import PcgParams
+from hetsched_workloads.pcg import PcgParams, kernels
 
 MIN_NONZEROS = 1 << 20
 """Of a matrix that no cache holds. SciPy's product of smaller ones takes as long, and nothing has
@@ -145,7 +144,6 @@ def _advance_granule(r: Any, q: Any, weights: Any, alpha: Any, new: Any, z: Any)
 
 @compiled()
 def _direct(x: Any, p: Any, z: Any, alpha: Any, beta: Any, new_x: Any, new_p: Any) -> None:
-    """Write x + alpha p and z + beta p."""
     for i in range(len(x)):
         new_x[i] = x[i] + alpha * p[i]
         new_p[i] = z[i] + beta * p[i]

@@ -15,7 +15,7 @@ from cupyx.scipy.sparse.linalg import spsolve_triangular
 
 from hetsched.errors import JobFailed
 from hetsched.workload import KernelContext, RowCache, StageCall, StageKernel
-from hetsched_workloads.pcg.declaration import PcgParams
+from hetsched_workloads.pcg import PcgParams
 from hetsched_workloads.pcg.kernels import PcgKernels
 
 MAX_INDEX = 2**31 - 1

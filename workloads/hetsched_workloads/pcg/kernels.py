@@ -17,8 +17,8 @@ import scipy.sparse
 from hetsched.errors import DataError
 from hetsched.workload import KernelContext, RowCache, Rows, StageCall, StageKernel, Values
 from hetsched.workload.streams import fill_uniform
+from hetsched_workloads.pcg import PARTS, Pcg, PcgParams
 from hetsched_workloads.pcg.csr import check_positive, check_rows, diagonal
-from hetsched_workloads.pcg.declaration import PARTS, Pcg, PcgParams
 from hetsched_workloads.systems import sum_of
 from hetsched_workloads.vectors import add_dots, first_true
 
@@ -158,7 +158,6 @@ class PcgKernels:
         call.outputs["x"][...] = x
 
     def write_product(self, call: StageCall, x: Any, y: Any) -> None:
-        """Write own rows of A x to y."""
         rows, (data, columns, pointers) = call.rows, self.own(call)
         if csr_matvec is None:
             matrix = scipy.sparse.csr_array((data, columns, pointers), (rows.count, rows.load))
@@ -183,7 +182,6 @@ class PcgKernels:
         add_dots(self.xp, call.partials["rz"], self._granule, first, r, z)
 
     def _factors(self, call: StageCall, piece: slice, first: int) -> Any:
-        """Return the incomplete Cholesky factors of a piece, whose first row is `first`."""
         from hetsched_workloads.pcg.cholesky import RowFactors  # needs numba
 
         data, columns, pointers = self.own(call)

@@ -13,8 +13,8 @@ import numpy as np
 from hetsched.workload import Arrays, Rows
 from hetsched.workload.streams import fill_uniform
 from hetsched_workloads.extents import parse
+from hetsched_workloads.pcg import FORMS, PcgParams
 from hetsched_workloads.pcg.csr import CHECKED_ROWS, entry_rows
-from hetsched_workloads.pcg.declaration import FORMS, PcgParams
 from hetsched_workloads.systems import row_errors
 
 
