@@ -98,7 +98,7 @@ def _participants(
     participants = []
     for candidate, (variant, model) in zip(candidates, choices, strict=True):
         key: Hashable = None
-        if model is not None and _has_plans(candidate):
+        if model is not None and candidate.info.link:
             key = (
                 *(id(model), demand_key(candidate.demand, load), id(candidate.last_plan)),
                 *(candidate.info.engines, candidate.info.memory, candidate.is_staged),
@@ -111,17 +111,12 @@ def _participants(
     return participants
 
 
-def _has_plans(candidate: Candidate) -> bool:
-    """Return whether the time of a device's share is that of the best plan for it."""
-    return candidate.info.link and not candidate.uses_measured_total
-
-
 def _total(
     candidate: Candidate, model: DeviceModel | None, load: int, cache: PlanCache
 ) -> CoreTotal | None:
     if model is None:
         return None
-    if not _has_plans(candidate):
+    if not candidate.info.link:
         ratio = 1.0 if candidate.race is None else candidate.race.time_ratio
         return CoreTotal(scaled(model, ratio).total)
     return LinkedTotal(

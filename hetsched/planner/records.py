@@ -64,9 +64,6 @@ class Candidate:
     is_staged: bool = False
     # Its process has to be started first
     needs_start: bool = False
-    # Its share is based on the measured times of its last shares with any plans, as by Ilic &
-    # Sousa, instead of the predicted time of its best plan
-    uses_measured_total: bool = False
     schedule: Schedule = "best"
     # Of a device with a link: the plan of the last run, kept if another one gains little
     last_plan: DevicePlan | None = None
@@ -159,7 +156,7 @@ class Assignment:
         their sizes: the planner would cut the share differently.
         """
         candidate = self.candidate
-        if candidate is None or not candidate.info.link or candidate.uses_measured_total:
+        if candidate is None or not candidate.info.link:
             return True
         return self.model is not None and self.purpose != "sizes"
 

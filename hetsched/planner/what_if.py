@@ -238,11 +238,4 @@ def _without_history(candidate: Candidate) -> Candidate:
         else model
         for variant, model in candidate.models.items()
     }
-    return replace(
-        candidate,
-        models=models,
-        uses_measured_total=False,
-        last_plan=None,
-        size_trial=None,
-        race=None,
-    )
+    return replace(candidate, models=models, last_plan=None, size_trial=None, race=None)

@@ -50,9 +50,8 @@ def run_clarke(flags: argparse.Namespace) -> ExperimentResult:
 
 
 def run_machine(flags: argparse.Namespace) -> ExperimentResult:
-    for name in ("noise", "total"):
-        if getattr(flags, name) is not None and flags.runs is None:
-            raise UsageError(f"--{name} needs --runs: without it nothing is measured")
+    if flags.noise is not None and flags.runs is None:
+        raise UsageError("--noise needs --runs: without it nothing is measured")
     noise = 0.02 if flags.noise is None else flags.noise
     if not 0 <= noise <= MAX_NOISE:
         raise UsageError(f"--noise {noise:g}: must be 0 to {MAX_NOISE:g}")
@@ -62,10 +61,7 @@ def run_machine(flags: argparse.Namespace) -> ExperimentResult:
         return machine_tables.plan_result(machine, source)
     if not 1 <= flags.runs <= machine_tables.MAX_RUNS:
         raise UsageError(f"--runs {flags.runs}: must be 1 to {machine_tables.MAX_RUNS}")
-    uses_measured_total = flags.total == "measured"
-    return machine_tables.learning_result(
-        machine, source, flags.runs, noise, flags.seed, uses_measured_total
-    )
+    return machine_tables.learning_result(machine, source, flags.runs, noise, flags.seed)
 
 
 EXPERIMENTS: dict[str, tuple[Callable[[argparse.Namespace], ExperimentResult], str]] = {
@@ -114,8 +110,6 @@ FLAGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
                               "help": "desktop, h100, or a .toml file"}),
     ("machine", "--runs", {"type": int, "metavar": "N", "help": "learn the models in N runs"}),
     ("machine", "--noise", {"type": float, "help": "of the runs' times [0.02]"}),
-    ("machine", "--total", {"choices": ("planned", "measured"),
-                            "help": "weigh shares by their best plan or by the last run"}),
 )  # fmt: skip
 
 

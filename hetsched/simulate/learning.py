@@ -44,28 +44,23 @@ def learn(
     noise: float,
     seed: int,
     *,
-    uses_measured_total: bool = False,
     machine_in: Callable[[int], SimulatedMachine] | None = None,
 ) -> list[LearningRun]:
     """Run the same load repeatedly, starting without measurements.
 
-    `noise`: standard deviation of the relative error of each phase of each chunk.
-    `uses_measured_total`: shares follow the measured times of the latest shares, as by Ilic &
-    Sousa. `machine_in`: the machine in each run, from 0, with the devices of `machine` but perhaps
-    other costs, or another load: another kind of job, planned by the same models.
+    `noise`: standard deviation of the relative error of each phase of each chunk. `machine_in`:
+    the machine in each run, from 0, with the devices of `machine` but perhaps other costs, or
+    another load: another kind of job, planned by the same models.
     """
-    loop = _LearningLoop(machine, noise, seed, uses_measured_total)
+    loop = _LearningLoop(machine, noise, seed)
     return [loop.run(machine_in(run) if machine_in else machine) for run in range(runs)]
 
 
 class _LearningLoop:
-    def __init__(
-        self, machine: SimulatedMachine, noise: float, seed: int, uses_measured_total: bool
-    ) -> None:
+    def __init__(self, machine: SimulatedMachine, noise: float, seed: int) -> None:
         self._machine = machine
         self._noise = noise
         self._random = random.Random(seed)
-        self._uses_measured_total = uses_measured_total
         self._infos = {device.name: device.info for device in machine.devices}
         self._histories: defaultdict[tuple[str, str, CoRunners], History] = defaultdict(History)
         self._races: defaultdict[str, RaceRecord] = defaultdict(RaceRecord)
@@ -111,7 +106,6 @@ class _LearningLoop:
             candidate,
             models=dict.fromkeys(variants),
             run_counts={v: sum(counts.get(v, 0) for counts in runs.values()) for v in variants},
-            uses_measured_total=self._uses_measured_total,
             races=self._races[candidate.info.identity],
             models_beside=possible_models(models, runs),
             runs_beside=runs,

@@ -31,16 +31,11 @@ def plan_result(machine: SimulatedMachine, source: str) -> ExperimentResult:
 
 
 def learning_result(
-    machine: SimulatedMachine,
-    source: str,
-    runs: int,
-    noise: float,
-    seed: int,
-    uses_measured_total: bool,
+    machine: SimulatedMachine, source: str, runs: int, noise: float, seed: int
 ) -> ExperimentResult:
     """Run the machine repeatedly, with models learnt only from noisy timings."""
     ideal = makespan(machine.play(ideal_plan(machine)))
-    learning = learn(machine, runs, noise, seed, uses_measured_total=uses_measured_total)
+    learning = learn(machine, runs, noise, seed)
     rows: list[tuple[Cell, ...]] = []
     for number, run in enumerate(learning, start=1):
         predicted, excess = run.plan.predicted_seconds, 100 * (run.noiseless / ideal - 1)

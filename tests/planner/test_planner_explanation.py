@@ -193,14 +193,11 @@ def test_a_device_alone_is_predicted_by_its_runs_without_the_others() -> None:
     assert Alternative("only cpu0", pytest.approx(3.0)) in explanation.alternatives
 
 
-@pytest.mark.parametrize("measured", [False, True])
-def test_a_device_without_a_share_may_never_have_run_one(measured: bool) -> None:
+def test_a_device_without_a_share_may_never_have_run_one() -> None:
     slow = replace(GPU_MODEL, compute=Affine(900.0, 1.0), total=PiecewiseLinear())
-    if measured:
-        slow = replace(slow, total=PiecewiseLinear([(4, 900.0)]))
     candidates = [
         Candidate(CORE, demand(None), {"v": CORE_MODEL}, {"v": 7}),
-        Candidate(GPU, demand(4096), {"v": slow}, {"v": 7}, uses_measured_total=measured),
+        Candidate(GPU, demand(4096), {"v": slow}, {"v": 7}),
     ]
     explanation = explain_job(SUBJECT, plan_job(4, candidates))
     assert [d.device for d in explanation.devices] == ["cpu0"]

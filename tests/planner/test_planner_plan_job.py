@@ -52,13 +52,6 @@ def test_a_single_unit_goes_to_an_unmeasured_device() -> None:
     assert shares(plan_job(1, [core(0, 1e-3), gpu()])) == {"gpu0": 1}
 
 
-def test_shares_can_be_weighed_by_the_measured_total() -> None:
-    slow = replace(FAST, total=PiecewiseLinear([(100, 100 * 2.1e-3)]))
-    as_measured = replace(gpu(slow), uses_measured_total=True)
-    assert shares(plan_job(100, [as_measured, core(0, 2.1e-3)])) == {"gpu0": 50, "cpu0": 50}
-    assert shares(plan_job(100, [gpu(slow), core(0, 2.1e-3)]))["gpu0"] > 80
-
-
 def test_a_repeated_plan_is_the_cached_one() -> None:
     devices = [gpu(FAST), *(core(i, 2.1e-3) for i in range(8))]
     cache = PlanCache()

@@ -91,7 +91,6 @@ def test_it_runs_as_a_module() -> None:
         ("dfpa --seed -1", "--seed -1: must be 0 to"),
         ("machine", "--profile"),
         ("machine --profile h100 --noise 0.1", "--noise needs --runs"),
-        ("machine --profile h100 --total measured", "--total needs --runs"),
         ("machine --profile h100 --runs 2 --noise 0.5", "--noise 0.5: must be 0 to"),
         ("machine --profile h100 --runs 0", "--runs 0: must be 1 to"),
     ],
