@@ -11,6 +11,7 @@ from hetsched.workload.iterative import (
     Border,
     Iterative,
     Reduction,
+    RowCache,
     Rows,
     Stage,
     StageCall,
@@ -34,7 +35,6 @@ from hetsched.workload.protocol import (
     version,
 )
 from hetsched.workload.registry import find, locate, names
-from hetsched.workload.row_cache import RowCache
 
 __all__ = [
     "COMPLEX64",

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 from hetsched.memory import MemoryDemand
 from hetsched.workload.protocol import Arrays, BaseWorkload, array_bytes
@@ -174,6 +174,30 @@ class StageCall(NamedTuple):
     outputs: Arrays
     values: Values
     partials: Arrays
+
+
+Value = TypeVar("Value")
+
+
+class RowCache(Generic[Value]):
+    """Values by range of rows, which kernels derive and keep from iteration to iteration.
+
+    No two ranges overlap, so all values together are at most as large as those of the whole load.
+    Those of rows that moved away stay, in case the rows come back.
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[tuple[int, int], Value] = {}
+
+    def get(self, first: int, stop: int, make: Callable[[], Value]) -> Value:
+        """Return the value of the rows `first` up to `stop`, made by `make` if there is none."""
+        key = (first, stop)
+        if key not in self._values:
+            for other in list(self._values):
+                if other[0] < stop and first < other[1]:
+                    del self._values[other]
+            self._values[key] = make()
+        return self._values[key]
 
 
 StageKernel = Callable[[StageCall], None]

@@ -9,9 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hetsched.workload import Kernel, KernelContext, Variant, version
-
-MakeByLibrary = Callable[[Any, KernelContext, str], Kernel]
+from hetsched.workload import Variant, version
 
 
 @functools.cache
@@ -43,8 +41,9 @@ def by_tiles() -> list[Variant]:
     return [Variant("tiles", f"pyopencl-{installed}", make)] if installed else []
 
 
-def by_opencl_fft(make: MakeByLibrary) -> tuple[Variant, ...]:
+def by_opencl_fft(workload: str) -> tuple[Variant, ...]:
     """Return a variant for each library of Fourier transforms on OpenCL devices."""
+    make = late("hetsched_workloads.opencl_fourier", workload)
 
     def variant(name: str, installed: str) -> Variant:
         return Variant(name, installed, lambda p, _, context: make(p, context, name))

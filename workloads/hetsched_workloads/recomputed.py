@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hetsched.workload import Arrays, DtypeChoice, KernelContext, Variant, Workload, version
 from hetsched_workloads import DTYPES
-from hetsched_workloads.installed import by_opencl_fft, late
+from hetsched_workloads.installed import by_opencl_fft
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +26,7 @@ class Recomputed(Workload):
     dtypes: DtypeChoice = DTYPES
     library = "scipy"
     has_opencl = False
-    """Whether `opencl_signals` has its kernel for OpenCL devices."""
+    """Whether `opencl_fourier` has its kernel for OpenCL devices."""
     tolerances = (1e-2, 1e-9)
     """Of results in single and in double precision."""
 
@@ -46,7 +46,7 @@ class Recomputed(Workload):
 
     def variants(self, kind: str) -> Sequence[Variant]:
         if kind == "opencl" and self.has_opencl:
-            return by_opencl_fft(late("hetsched_workloads.opencl_signals", self.name))
+            return by_opencl_fft(self.name)
         library = {"cpu": self.library, "cuda": "cupy"}.get(kind, "")
         if not (installed := version(library)):
             return ()

@@ -245,7 +245,7 @@ def _variants(kind: str) -> tuple[Variant, ...]:
         of_cupy = functools.partial(make, f"cupy {installed}")
         return (Variant("cufft", f"cupy-{installed}", of_cupy),)
     if kind != "cpu":
-        return by_opencl_fft(late(f"{HERE}.opencl")) if kind == "opencl" else ()
+        return by_opencl_fft("fft") if kind == "opencl" else ()
     found = {name: version(name) for name in CPU}
     found["mkl"] = (shared_library("mkl", "libmkl_rt.so") or (None,))[0]
     # MKL has optimised kernels for Intel's processors only; on others it loads generic ones.
