@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hetsched.cluster import Grid, Mapping, orders, quotas
 from hetsched.cluster.coordinator import Added, HostModels, Lost
 from hetsched.cluster.fake import FakeGridHosts
-from hetsched.cluster.regions import Box, Held, edges, rectangles, transfers
+from hetsched.cluster.regions import Held, rectangles, transfers
 from hetsched.cluster.stencil import GridJob, StencilCoordinator, StencilOutcome
 from hetsched.cluster.tree import Tree
 from hetsched.errors import JobFailed, TryAgain
@@ -202,8 +202,3 @@ def test_without_hosts_a_job_ends() -> None:
     hosts = FakeGridHosts({"a": lambda _: 1e6}, later=[(5.0, Lost("a", "killed"))])
     with pytest.raises(TryAgain, match="no host is left \\(a: killed\\) after step"):
         run(hosts)
-
-
-def test_blocks_are_equal_to_within_a_cell() -> None:
-    assert np.ptp(np.diff(edges(1000, 13))) == 1
-    assert Box(0, 3, 0, 4).cells == 12

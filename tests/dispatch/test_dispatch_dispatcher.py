@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from dispatch_steps import finish, join, lose
+from dispatch_steps import finish, lose
 
 from hetsched.device import Chunk
 from hetsched.dispatch import Dispatcher, Send
@@ -46,28 +46,6 @@ def test_a_lost_device_s_chunks_go_to_those_without_chunks_of_their_own() -> Non
     assert lose(dispatcher, "a", 1.0) == []
     assert sent(finish(dispatcher, "b", 3, 2.0)) == {"b": [(5, 1)]}
     assert sent(finish(dispatcher, "b", 4, 3.0)) == {"b": [(0, 1)]}
-
-
-def test_chunks_of_others_are_split_to_what_a_device_takes_and_have_new_ids() -> None:
-    dispatcher = Dispatcher(queues(a=[5], b=[]), {"a": 1, "b": 3}, {"a": 5, "b": 2})
-    dispatcher.commands(0.0)
-    (command,) = lose(dispatcher, "a", 1.0)
-    assert [(c.first, c.count) for c in command.chunks] == [(0, 2), (2, 2), (4, 1)]
-    assert len({0, *(c.id for c in command.chunks)}) == 4
-    assert all(c.last and not c.barrier for c in command.chunks)
-
-
-def test_a_run_of_no_units_is_over_at_once() -> None:
-    assert Dispatcher({}, {}, {}).is_finished
-
-
-def test_a_chunk_that_ended_before_its_device_s_loss_was_seen_counts() -> None:
-    dispatcher = dispatch(window=2, a=[1, 1])
-    dispatcher.commands(0.0)
-    lose(dispatcher, "a", 1.0)
-    finish(dispatcher, "a", 0, 1.0)
-    assert dispatcher.done_units("a") == 1
-    assert sent(join(dispatcher, "a", 2.0)) == {"a": [(1, 1)]}
 
 
 def test_chunks_reported_together_have_the_pace_of_all_of_them() -> None:

@@ -63,11 +63,6 @@ def cores(count: int = 3) -> dict[str, DeviceModel]:
     return {f"cpu{index}": DeviceModel(curve, curve) for index in range(count)}
 
 
-def gpu() -> DeviceModel:
-    link = Affine(1e-5, PLANE / 1e9)
-    return DeviceModel(Affine(0.0, 1e-2), Affine(3e-5, 3e-3), link, link)
-
-
 @pytest.mark.parametrize("long", [7, 25])
 @pytest.mark.parametrize("seed", range(4))
 def test_shares_follow_when_a_core_is_slow_and_when_it_is_fast_again(seed: int, long: int) -> None:
@@ -78,24 +73,3 @@ def test_shares_follow_when_a_core_is_slow_and_when_it_is_fast_again(seed: int, 
     for pace in (BUSY, QUIET, BUSY, QUIET):
         spreads = [loop.run(600, pace) for _ in range(long)]
         assert max(spreads[5:]) < 0.10
-
-
-@pytest.mark.parametrize("contended", [1, 3, 5])
-@pytest.mark.parametrize("pace", [2.0, 20.0])
-def test_a_contended_run_of_a_device_with_a_link_is_forgotten(contended: int, pace: float) -> None:
-    """The whole share took longer; no phase did. In other words: the process slept."""
-    loop = Loop(cores(2) | {"gpu0": gpu()})
-    for _ in range(contended - 1):
-        loop.run(256)
-    loop.run(256, QUIET | {"gpu0": pace})
-    spreads = [loop.run(256) for _ in range(8)]
-    assert max(spreads[3:]) < 0.10
-
-
-@pytest.mark.parametrize("pace", [0.7, 2.0])
-def test_a_device_with_a_link_that_always_takes_longer_than_its_phases_is_known(
-    pace: float,
-) -> None:
-    loop = Loop(cores(2) | {"gpu0": gpu()})
-    spreads = [loop.run(256, QUIET | {"gpu0": pace}) for _ in range(10)]
-    assert max(spreads[5:]) < 0.10

@@ -118,29 +118,6 @@ def steady(seconds: float) -> Pace:
     return lambda now: seconds
 
 
-def split(load: int, paces: list[float]) -> list[int]:
-    """Shares that take equally long, to one unit."""
-    speeds = [1 / pace for pace in paces]
-    ends = [round(load * sum(speeds[:k]) / sum(speeds)) for k in range(len(paces) + 1)]
-    return [b - a for a, b in itertools.pairwise(ends)]
-
-
-def machine(rng: random.Random, load: int) -> tuple[list[float], list[int]]:
-    paces = [10 ** rng.uniform(-3, -1.5) for _ in range(rng.randint(2, 6))]
-    return paces, split(load, paces)
-
-
-def devices(paces: list[Pace], shares: list[int], chunks: int = 32) -> dict[str, Device]:
-    return {
-        f"d{index}": Device(pace, share, chunks)
-        for index, (pace, share) in enumerate(zip(paces, shares, strict=True))
-    }
-
-
-def expected(paces: list[float]) -> dict[str, float]:
-    return {f"d{index}": pace for index, pace in enumerate(paces)}
-
-
 def played(truth: list[float], planned: list[float], load: int, steals: bool) -> float:
     """The time of cores of these paces, with chunks and windows as planned for `planned` ones."""
     candidates = [
@@ -180,22 +157,6 @@ def test_a_core_twice_as_slow_costs_little_with_chunks_as_the_planner_cuts_them(
     assert stolen <= max_ratio * ideal
     assert stolen < played(truth, paces, load, steals=False)
     assert played(paces, paces, load, True) <= 1.01 * played(paces, paces, load, False)
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_a_device_that_becomes_slow_on_the_way_is_helped(seed: int) -> None:
-    rng = random.Random(seed)
-    paces, shares = machine(rng, 2000)
-    half = paces[0] * shares[0] / 2
-
-    def tired(now: float) -> float:
-        return paces[0] * (1 if now < half else 3)
-
-    truth: list[Pace] = [tired, *(steady(p) for p in paces[1:])]
-    plain = play(devices(truth, shares), None).makespan
-    stolen = play(devices(truth, shares), expected(paces)).makespan
-    undisturbed = max(pace * share for pace, share in zip(paces, shares, strict=True))
-    assert stolen - undisturbed <= 0.6 * (plain - undisturbed)
 
 
 machines = st.lists(
@@ -247,12 +208,6 @@ def test_a_dry_device_takes_the_final_chunk_and_the_one_before_becomes_the_last(
             if command.device == "a":
                 finals = [chunk.last for chunk in command.chunks]
     assert finals == [True]
-
-
-def test_without_paces_nothing_is_stolen() -> None:
-    dispatcher = two_devices(None)
-    dispatcher.commands(0.0)
-    assert sent(dispatcher, 10.0) == {}
 
 
 def test_a_final_chunk_that_is_too_much_is_divided() -> None:

@@ -41,12 +41,6 @@ def test_several_reports_are_decided_upon_at_once() -> None:
     assert send.device == "cpu1"  # nothing remains in the tail: it takes a part of cpu0's share
 
 
-def test_a_core_that_may_take_units_steals_nothing() -> None:
-    dispatcher, _ = started(stealing=True)
-    finish(dispatcher, "cpu1", 2, 1.0)
-    assert leave(dispatcher, "cpu1", 1.1) != []  # now it takes a part of cpu0's chunk
-
-
 def test_the_largest_possible_chunk_of_a_core_in_the_tail_is_known_for_deadlines() -> None:
     dispatcher, _ = started()
     finish(dispatcher, "cpu1", 2, 5.0)

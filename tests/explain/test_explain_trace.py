@@ -79,17 +79,6 @@ def test_chunks_taken_from_the_tail_are_marked() -> None:
     assert "from" not in own["args"] and taken["args"]["from"] == "shared tail"
 
 
-def test_overlaps_due_to_clock_skew_stay_on_one_track() -> None:
-    chunks = (
-        ChunkTimeline(1, None, (0.0, 1.0), None),
-        ChunkTimeline(1, None, (1 - 5e-7, 2.0), None),
-    )
-
-    tracks = by_track(written(explanation(None, Timeline(2.0, chunks)))["traceEvents"])
-
-    assert [(e["ts"], e["dur"]) for e in tracks["measured: compute"]] == [(0, 1e6), (1e6, 1e6)]
-
-
 times = st.floats(0, 10, allow_nan=False)
 spans = st.tuples(times, times).map(lambda ends: (min(ends), max(ends)))
 

@@ -10,23 +10,12 @@ from planner_devices import FAST, MIB, PLANE, core, demand, gpu, units
 from hetsched.models import DeviceModel
 from hetsched.planner.job_planner import Assignment, Candidate, plan_job
 from hetsched.plans import (
-    DevicePlan,
     MemoryDemand,
     Overlap,
     timeline,
 )
 from hetsched.plans.device_plan import check
 from hetsched.plans.slots import SlotAllocator, slot_bytes, slotted
-
-
-def test_the_first_run_of_a_device_with_a_link_is_factored_by_two() -> None:
-    (assignment,) = plan_job(64, [gpu(memory=1 << 30)]).assignments
-    assert assignment.plan == DevicePlan(((32, 16, 8, 4, 2, 1, 1),))
-    assert (assignment.window, assignment.is_ring, assignment.slot_memory) == (
-        4,
-        False,
-        64 * 2 * PLANE,
-    )
 
 
 def test_a_measured_device_with_a_link_gets_a_ring() -> None:
@@ -40,18 +29,6 @@ def test_a_measured_device_with_a_link_gets_a_ring() -> None:
     cost = timeline(assignment.plan, FAST, Overlap.FULL).makespan
     assert assignment.predicted_seconds == pytest.approx(cost, rel=0.05)
     assert plan.predicted_seconds == pytest.approx(39.9e-3, rel=0.02)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "load", "chunks", "window"),
-    [(1e-3, 4, 1, 4), (1e-3, 40, 2, 2), (4e-3, 80, 4, 2), (1e-2, 200, 25, 2), (1.0, 3, 3, 2)],
-)
-def test_a_core_s_chunks_last_twenty_to_eighty_milliseconds(
-    seconds: float, load: int, chunks: int, window: int
-) -> None:
-    (assignment,) = plan_job(load, [core(0, seconds)]).assignments
-    assert len(assignment.chunks) == chunks
-    assert (assignment.window, assignment.slots, assignment.slot_memory) == (window, 1, 0)
 
 
 def test_chunks_from_files_are_small() -> None:
@@ -114,12 +91,6 @@ def test_files_pass_through_host_buffers_of_64_mib(model: DeviceModel | None, pl
     (assignment,) = plan_job(load, [candidate]).assignments
     assert assignment.plan.share == load
     assert assignment.slots * assignment.max_chunk * 2 * plane <= max(64 * MIB, 2 * plane)
-
-
-@pytest.mark.parametrize("load", [64, 70, 500])
-def test_the_first_chunks_of_a_core_are_a_sixteenth_of_its_share(load: int) -> None:
-    (assignment,) = plan_job(load, [replace(core(), demand=demand(plane=8))]).assignments
-    assert assignment.max_chunk * 16 <= load
 
 
 def test_the_first_chunks_of_a_core_have_64_mib_at_most() -> None:

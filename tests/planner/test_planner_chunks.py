@@ -43,15 +43,6 @@ def test_chunks_are_as_long_as_their_calls_require(
     assert chunk_count(seconds, call) == chunks
 
 
-@pytest.mark.parametrize(
-    ("seconds", "call", "chunks"), [(0.02, 0.0, 1), (0.08, 0.0, 1), (0.2, 0.0, 2), (1.0, 0.002, 5)]
-)
-def test_beside_a_tail_chunks_are_as_long_as_they_may_be(
-    seconds: float, call: float, chunks: int
-) -> None:
-    assert chunk_count(seconds, call, has_tail=True) == chunks
-
-
 def test_explain_says_what_a_call_costs_and_how_much_calls_take() -> None:
     plans = [plan_job(4096, [hosted(0, 1.3e-3, call=call)]) for call in (0.0546, 0.0)]
     dear, cheap = (explain_job(ExplainedJob(None, "planned", "blas", 4096), p) for p in plans)
@@ -96,16 +87,6 @@ def test_a_device_with_a_link_a_trial_and_a_single_core_pool_nothing() -> None:
     explorer = replace(hosted(1), models={"new": None}, run_counts={"new": 0})
     plan = plan_job(64, [hosted(0), explorer])
     assert all(a.tail is None for a in plan.assignments)
-
-
-def test_a_core_that_is_only_probed_takes_no_part() -> None:
-    shares = {"cpu0": 127, "cpu1": 127, "cpu2": 2}
-    plan = plan_job(256, [hosted(i) for i in range(3)], shares)
-    assert [assignment.tail is None for assignment in plan.assignments] == [False, False, True]
-
-
-def test_a_job_of_few_milliseconds_has_no_tail() -> None:
-    assert plan_job(8, [hosted(i, 1e-4) for i in range(2)]).assignments[0].tail is None
 
 
 def test_the_number_of_expected_takes_is_bounded_in_a_job_of_weeks() -> None:

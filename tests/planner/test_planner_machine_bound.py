@@ -4,23 +4,12 @@ import itertools
 import random
 
 import pytest
-from counted_curve import Counted
 from every_plan import least_seconds, random_case
 
-from hetsched.models import Affine, DeviceModel
+from hetsched.models import Affine
 from hetsched.planner.machine_bound import LeastSeconds, core_bound, linked_bound, machine_bound
-from hetsched.plans import MemoryDemand, Overlap
 
-PLANE = 2 << 20
 CASES, MOST = 20, 6
-
-
-def gpu(gap: float, unit: float, h2d: float, d2h: float, limit: int = 1 << 30) -> LeastSeconds:
-    """A GPU of so many seconds a kernel and a plane, behind a link of so many B/s."""
-    copies = Affine(1e-5, PLANE / h2d), Affine(1e-5, PLANE / d2h)
-    memory = MemoryDemand(input_bytes=PLANE, work_bytes=0, output_bytes=PLANE, limit=limit)
-    model = DeviceModel(Affine(0, 1), Affine(gap, unit), *copies)
-    return linked_bound(256, model, memory, Overlap.FULL)
 
 
 def random_part(seed: int) -> tuple[LeastSeconds, list[float]]:
@@ -58,26 +47,3 @@ def test_the_bound_of_cores_is_the_best_split() -> None:
     for load in range(1, MOST + 1):
         bound = machine_bound(load, [core_bound(curve) for curve in curves])
         assert bound == pytest.approx(best_makespan(load, times))
-
-
-@pytest.mark.parametrize(
-    ("gpu0", "cores", "ms"),
-    [(gpu(3e-5, 1e-4, 6e9, 6.5e9), 8, 39.90), (gpu(1e-5, 6e-6, 50e9, 50e9), 12, 9.376)],
-)
-def test_the_bounds_of_both_profiles_are_reproduced(
-    gpu0: LeastSeconds, cores: int, ms: float
-) -> None:
-    core = core_bound(Affine(0.0, 2.1e-3))
-
-    assert 1e3 * machine_bound(256, [gpu0, *[core] * cores]) == pytest.approx(ms, abs=0.005)
-
-
-def test_many_equal_devices_and_units_take_few_evaluations() -> None:
-    curve = Counted(Affine(1e-3, 1e-6))
-    other = Counted(Affine(1e-3, 3e-6))
-    parts = [*[core_bound(curve)] * 1000, *[core_bound(other)] * 1000]
-
-    seconds = machine_bound(10**9, parts)
-
-    assert seconds == pytest.approx(0.751, rel=1e-5)
-    assert len(curve.sizes) + len(other.sizes) < 500

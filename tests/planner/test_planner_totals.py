@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from counted_curve import Counted
-from planner_devices import FAST, core, gpu
+from planner_devices import FAST, gpu
 
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear, Polyline
@@ -112,28 +112,6 @@ def test_the_last_chunks_are_kept_unless_others_gain_a_percent() -> None:
     assert linked(STEPPED, as_good).plan(40).chunks != as_good.chunks
     small = LinkedTotal(STEPPED, memory(10), Overlap.FULL, 64, last=as_good)
     assert small.plan(16) != as_good
-
-
-@pytest.mark.parametrize("share", [63, 64, 66])
-def test_for_a_share_near_theirs_one_of_them_changes(share: int) -> None:
-    plan = linked(STEPPED, DevicePlan(((1, *(8,) * 8),), Mode.RING, 2)).plan(share)
-    assert plan.share == share
-    assert set(plan.chunks) <= {1, 2, 6, 7, 8}  # 9 units take twice as long as 8
-
-
-def test_bytes_given_as_a_function_are_compared_by_their_values() -> None:
-    """Each job wraps them anew; its plans are those of the job before."""
-    cache = PlanCache()
-
-    def plan() -> DevicePlan:
-        plain = gpu(FAST)
-        demand = replace(plain.demand, input_bytes=lambda units: units * PLANE)
-        candidates = [replace(plain, demand=demand.monotone()), core(0, 2e-3)]
-        return plan_job(300, candidates, cache=cache).assignments[0].plan
-
-    first = plan()
-    assert first == plan_job(300, [gpu(FAST), core(0, 2e-3)]).assignments[0].plan
-    assert plan() is first
 
 
 def test_equal_devices_are_planned_once() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 
@@ -15,7 +15,6 @@ from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PhaseCurve, PiecewiseLinear
 from hetsched.models.samples import CoRunners
 from hetsched.planner import ExplainedJob, explain_job
-from hetsched.planner.neighbours import device_sets
 from hetsched.planner.planner import Planner
 from hetsched.planner.records import Candidate, JobPlan
 
@@ -145,33 +144,6 @@ def machine(gpu_alone: tuple[float, int] | None = None, runs: int = 9) -> list[C
         known = dict.fromkeys(("all", "some"), (UNIT["gpu0"], runs))
         candidates[0] = beside(GPU, {**known, "none": gpu_alone})
     return candidates
-
-
-def eight(physical_core: Callable[[int], int | None]) -> list[DeviceInfo]:
-    return [
-        DeviceInfo(name=f"cpu{i}", kind="cpu", identity="c", physical_core=physical_core(i))
-        for i in range(8)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("infos", "labels"),
-    [
-        ([GPU, *eight(lambda i: None)], ["gpu0, cpu0 to cpu3", "gpu0, cpu0", "gpu0"]),
-        ([GPU, *eight(lambda i: i // 2)], ["gpu0, 4 of cpu0 to cpu6", "gpu0, cpu0"]),
-        (eight(lambda i: i % 4), ["cpu0 to cpu3"]),
-        (eight(lambda i: i), []),
-        ([DeviceInfo(name=n, kind="emulated", identity="e", link=n < "b") for n in "ab"], []),
-    ],
-    ids=["some cores", "physical cores first", "one thread of each", "like cores", "emulated"],
-)
-def test_few_sets_are_considered_beside_that_of_all(
-    infos: list[DeviceInfo], labels: list[str]
-) -> None:
-    found = [device_set.label for device_set in device_sets(infos)]
-    assert found[1 : 1 + len(labels)] == labels
-    assert len(found) == 1 or labels
-    assert len(found) <= 8
 
 
 def test_a_set_that_may_gain_is_tried() -> None:
@@ -304,19 +276,6 @@ def test_a_team_and_its_cores_never_work_together(
     assert "team0" not in shares(plan) or shares(plan) == {"team0": load}
 
 
-# ---- variants
-
-
-def gpu(runs: Mapping[str, int], **seconds: float | None) -> Candidate:
-    copy = Affine(0.0, 1e-6)
-    models = {
-        name: None if s is None else DeviceModel(PiecewiseLinear(), Affine(0.0, s), copy, copy)
-        for name, s in seconds.items()
-    }
-    demand = replace(DEMAND, limit=1 << 30)
-    return Candidate(GPU, demand, models, runs)
-
-
 # ---- sizes near a step
 
 GAP, STEP_UNIT = 40e-6, 100e-6
@@ -359,6 +318,3 @@ def test_a_size_that_may_be_much_faster_is_tried_with_a_chunk() -> None:
 
 def test_no_size_is_tried_where_a_line_fits() -> None:
     assert not Planner(2048).next([stepped(linear)]).trial
-
-
-# ---- what is left alone, or done by the best

@@ -1,6 +1,6 @@
 """Which variants race on equal cores, and which one each device runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
@@ -63,8 +63,3 @@ def known_at(name: str, seconds: Mapping[str, float], runs: Mapping[str, int]) -
     }
     info = DeviceInfo(name=name, kind="cpu", identity="x")
     return Candidate(info, DEMAND, models, runs)
-
-
-def measured(pace: float, sizes: Sequence[int]) -> DeviceModel:
-    total = PiecewiseLinear((size, pace * size) for size in sizes)
-    return DeviceModel(total, total)

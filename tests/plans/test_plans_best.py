@@ -99,15 +99,6 @@ def test_curves_that_take_only_numbers_get_the_same_plan() -> None:
     assert plans[0] == plans[1]
 
 
-def test_an_odd_memory_is_filled_by_a_pattern() -> None:
-    link = Affine(0.5, 1.0)
-    model = DeviceModel(Affine(0.0, 1.0), Affine(0.1, 0.1), link, link)
-    plan = best_plan(100, model, memory(5), overlap=Overlap.FULL)
-    middle, slots = plan.chunks[4:-4], plan.slots
-    assert slots > 1
-    assert {sum(middle[i : i + slots]) for i in range(len(middle) - slots)} == {5}
-
-
 @pytest.mark.parametrize("decades", MAX_GAPS, ids=["planes", "rows"])
 def test_random_devices_are_near_the_bound_and_not_beaten_by_equal_chunks(
     decades: tuple[float, float],
@@ -119,25 +110,6 @@ def test_random_devices_are_near_the_bound_and_not_beaten_by_equal_chunks(
 
 PLANE = 2 << 20
 """Bytes of a 512x512 complex64 plane."""
-
-
-def test_where_copies_at_once_only_disturb_each_other_one_slot_is_best() -> None:
-    """Chunks of 8 and more cost twice as much: the largest that fit aren't the best in a row."""
-    steps = PiecewiseLinear([(x, 7.0 if x <= 8 else 14.0) for x in range(1, 15)])
-    model = DeviceModel(
-        Affine(1.0, 0.0), Affine(0.1, 0.01), Affine(0.1, 0.05), steps, duplex=(0.1, 0.7)
-    )
-    plan = best_plan(31, model, memory(14), overlap=Overlap.FULL)
-    equal = DevicePlan(((8, 8, 8, 7),), Mode.RING, 1)
-    assert price(plan, model, Overlap.FULL) <= price(equal, model, Overlap.FULL)
-
-
-def test_a_ring_may_have_many_small_chunks_if_they_are_cheap() -> None:
-    steep = PiecewiseLinear([(1, 0.04), *((x, 3.8 + x) for x in range(2, 101))])
-    model = DeviceModel(Affine(1.0, 0.0), Affine(0.0, 0.03), steep, Affine(0.0, 0.05))
-    plan = best_plan(300, model, memory(100), overlap=Overlap.FULL)
-    single = DevicePlan(((1,) * 300,), Mode.RING, 3)
-    assert price(plan, model, Overlap.FULL) <= price(single, model, Overlap.FULL)
 
 
 def test_copies_that_slow_each_other_are_planned_for() -> None:

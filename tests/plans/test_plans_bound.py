@@ -3,18 +3,14 @@
 import random
 
 import pytest
-from every_plan import least_seconds, random_case
-from hypothesis import given
-from hypothesis import strategies as st
+from every_plan import least_seconds
 
 from hetsched.errors import DataError
 from hetsched.models import Affine, DeviceModel
 from hetsched.plans import (
-    DevicePlan,
     MemoryDemand,
     Overlap,
     best_plan,
-    factoring,
     lower_bound,
     timeline,
 )
@@ -28,13 +24,6 @@ def memory(units: int | None) -> MemoryDemand:
 
 def affine(i: float, w: float, o: float, gap: float = 0.0) -> DeviceModel:
     return DeviceModel(Affine(0.0, 1.0), Affine(gap, w), Affine(gap, i), Affine(gap, o))
-
-
-def test_the_bound_is_never_above_the_best_of_all_plans() -> None:
-    for seed in range(CASES):
-        share, model, memory, overlap = random_case(seed, MOST)
-        best = least_seconds(share, model, memory, overlap)
-        assert lower_bound(share, model, memory, overlap) <= best * (1 + 1e-9), seed
 
 
 def test_nor_where_memory_holds_two_chunks_or_three() -> None:
@@ -79,22 +68,3 @@ def test_an_empty_load_takes_no_time_and_a_load_that_does_not_fit_is_an_error() 
     assert lower_bound(0, affine(1, 1, 1), memory(0), Overlap.FULL) == 0.0
     with pytest.raises(DataError, match="one unit needs"):
         lower_bound(1, affine(1, 1, 1), memory(0), Overlap.FULL)
-
-
-slopes = st.floats(0.01, 10)
-
-
-@given(
-    st.integers(1, 300), st.tuples(slopes, slopes, slopes), st.floats(0, 5), st.integers(1, 300),
-    st.sampled_from(Overlap),
-)  # fmt: skip
-def test_it_is_below_plans_of_any_kind_and_scales_with_the_costs(
-    share: int, costs: tuple[float, float, float], gap: float, room: int, overlap: Overlap
-) -> None:
-    i, w, o = costs
-    model, twice = affine(i, w, o, gap), affine(2 * i, 2 * w, 2 * o, 2 * gap)
-    bound = lower_bound(share, model, memory(room), overlap)
-    single = DevicePlan(tuple((min(room, share - at),) for at in range(0, share, room)))
-    for plan in (factoring(share, memory(room)), single):
-        assert bound <= timeline(plan, model, overlap).makespan * (1 + 1e-9)
-    assert lower_bound(share, twice, memory(room), overlap) == pytest.approx(2 * bound)

@@ -5,16 +5,12 @@ from __future__ import annotations
 import random
 
 import pytest
-from counted_curve import Counted
 
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.plans import Overlap, best_plan, check, multi_installment, price
 from hetsched.plans.costs import MAX_GRANULES
 from hetsched.plans.slots import slotted
-
-MAX_EVALUATIONS = 4 * MAX_GRANULES
-"""Sizes at which a phase is evaluated for one share."""
 
 
 def device(seed: int) -> tuple[DeviceModel, Overlap]:
@@ -53,13 +49,3 @@ def test_a_plan_of_many_chunks_is_as_good_as_one_of_few(seed: int) -> None:
         for share in (10**5, 10**6 + seed)
     ]
     assert paces[1] <= 1.001 * paces[0]
-
-
-@pytest.mark.parametrize("duplex", [(1.0, 1.0), (0.9, 0.9)])
-def test_evaluations_of_the_model_do_not_grow_with_the_share(duplex: tuple[float, float]) -> None:
-    model, _ = device(3)
-    for share in (10**6, 10**9):
-        curve = Counted(model.compute)
-        counted = DeviceModel(PiecewiseLinear(), curve, model.h2d, model.d2h, duplex=duplex)
-        best_plan(share, counted, slotted(room_for(share // 2)), overlap=Overlap.FULL)
-        assert sum(curve.sizes) <= MAX_EVALUATIONS

@@ -1,18 +1,16 @@
 """The paper's plan for one device: its published lists, its conditions, and its fallback."""
 
 import random
-import tracemalloc
 
 import pytest
 
-from hetsched.models import Affine, DeviceModel, PiecewiseLinear
+from hetsched.models import Affine, DeviceModel
 from hetsched.plans import DevicePlan, MemoryDemand, Mode, Overlap, check, timeline
 from hetsched.plans.costs import costs_of
 from hetsched.plans.paper import (
     SubDistributionSearch,
     factoring,
     multi_installment,
-    paper_steps,
 )
 
 GTX = DeviceModel(Affine(0.0, 2.0), Affine(0.0, 1.0), Affine(0.0, 0.552), Affine(0.0, 0.441))
@@ -67,29 +65,9 @@ def test_a_link_bound_device_falls_back_to_factoring() -> None:
     assert plan == factoring(205, memory(112))
 
 
-def test_chunks_stay_near_what_was_measured() -> None:
-    learnt = DeviceModel(
-        Affine(0.0, 2.0),
-        PiecewiseLinear((x, float(x)) for x in (1, 2, 4)),
-        Affine(0.0, 0.1),
-        Affine(0.0, 0.1),
-    )
-    plan = paper_steps(60, learnt, memory(60), overlap=Overlap.FULL)
-    assert max(plan.chunks) <= 8
-
-
 def test_without_copy_engines_the_largest_chunks_go_one_by_one() -> None:
     plan = multi_installment(25, GTX, memory(10), overlap=Overlap.NONE)
     assert plan.sub_distributions == ((10,), (10,), (5,))
-
-
-def test_with_room_for_two_units_memory_grows_with_the_share_not_its_square() -> None:
-    tracemalloc.start()
-    plan = paper_steps(10_001, GTX, memory(2), overlap=Overlap.FULL)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert plan.sub_distributions == (*((2,),) * 5000, (1,))
-    assert peak < 10e6
 
 
 def random_device(rng: random.Random) -> DeviceModel:

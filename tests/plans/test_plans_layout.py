@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.device import Slot
 from hetsched.errors import DataError
 from hetsched.memory import MemoryDemand
 from hetsched.plans.slots import ALIGNMENT, SlotAllocator, aligned, slot_bytes, slotted
@@ -12,15 +11,6 @@ from hetsched.plans.slots import ALIGNMENT, SlotAllocator, aligned, slot_bytes, 
 
 def bytes_of(units: int) -> int:
     return 1000 * units
-
-
-def test_installments_wait_when_memory_is_full() -> None:
-    layout = SlotAllocator(bytes_of, memory=4096, slots=1, ring=False, chunk=2)
-    assert [layout.allocate(2, False) for _ in range(3)] == [
-        (Slot(0, 0), False),
-        (Slot(1, 2048), False),
-        (Slot(0, 0), True),
-    ]
 
 
 def test_a_chunk_of_another_device_goes_on_to_a_slot_that_holds_it() -> None:
@@ -37,11 +27,6 @@ def test_a_smaller_chunk_that_needs_more_than_any_slot_is_an_error() -> None:
     layout = SlotAllocator(odd_batches, memory=2 * 4096, slots=2, ring=True, chunk=4)
     with pytest.raises(DataError, match=r"3 units needs 12 KiB .* more than the 4 KiB"):
         layout.allocate(3, False)
-
-
-def test_unlimited_memory_has_a_slot_for_any_announced_chunk() -> None:
-    layout = SlotAllocator(odd_batches, memory=0, slots=1, ring=False, chunk=4)
-    assert [layout.allocate(units, False)[0] for units in (4, 3)] == [Slot(0, 0)] * 2
 
 
 def test_a_slot_holds_a_work_area_unless_all_chunks_share_one() -> None:

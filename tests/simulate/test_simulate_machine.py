@@ -132,22 +132,6 @@ def test_an_inconsistent_profile_is_one_clear_line(tables: list[str], message: s
     assert "\n" not in str(raised.value)
 
 
-def test_a_billion_units_are_planned_in_few_chunks() -> None:
-    core = CORE.replace("2ms", "640ns")
-    gpu = """kind = "gpu"
-    memory = "1GiB"
-    compute = { gap = "30us", unit = "20ns" }
-    h2d = { gap = "10us", rate = "6GB/s" }
-    d2h = { gap = "10us", rate = "6GB/s" }"""
-    load = "units = 1000000000\ninput_bytes = 128\noutput_bytes = 128"
-    subject = machine(core, gpu, load=load)
-
-    plan = ideal_plan(subject)
-
-    assert sum(a.plan.share for a in plan.assignments) == subject.load
-    assert max(len(a.plan.chunks) for a in plan.assignments) < 10_000
-
-
 def test_a_profile_without_a_load_or_with_a_huge_one_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"no \[load\]; a machine profile needs its units"):
         machine_of(parse("[[device]]\nkind = 'cpu'", "m.toml"), "m.toml")

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hetsched.models import Constant
-from hetsched.partition import constant
 from hetsched.plans import Overlap, check
 from hetsched.simulate.learning import ideal_plan
 from hetsched.simulate.machine import makespan
-from hetsched.simulate.papers import clarke, dfpa, ilic, nec
+from hetsched.simulate.papers import clarke, ilic, nec
 
 ILIC_MACHINES = [
     ilic.IlicSetting(overlap, cliff)
@@ -33,18 +31,6 @@ def test_constant_models_send_the_same_rows_back_and_forth() -> None:
 def test_it_doesnt_matter_whether_time_or_speed_is_linear(method: str, rows: int) -> None:
     trace = clarke.balance(clarke.ClarkeSetting(rows, linear="speed"), method)
     assert trace.first_within(clarke.MAX_NEAR_RATIO) in range(1, 10)
-
-
-def test_machines_page_where_dfpa_needs_more_iterations() -> None:
-    speeds = [Constant(float(mflops)) for mflops in dfpa.HCL_MFLOPS]
-
-    def page(rows: int) -> bool:
-        shares = constant(speeds, rows).shares
-        return any(m.pages(share) for m, share in zip(dfpa.hcl(rows), shares, strict=True))
-
-    assert {rows: page(rows) for rows in dfpa.PUBLISHED} == {
-        rows: iterations > 2 for rows, iterations in dfpa.PUBLISHED.items()
-    }
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
