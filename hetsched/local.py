@@ -293,8 +293,8 @@ class _LocalSegments:
 
     def __init__(self, arena: Arena, call: Callable[[Callable[[], Any]], Any], loop: Loop) -> None:
         self._arena, self._call, self._loop = arena, call, loop
-        self._loans: deque[Segment] = deque()
-        """Arrays lent of which the arena doesn't know yet."""
+        self._loans: deque[tuple[int, np.ndarray]] = deque()
+        """Arrays lent of which the arena doesn't know yet, with their segments' numbers."""
         self._freed: deque[int] = deque()
         self._is_release_due = False
         self._pid = os.getpid()
@@ -315,15 +315,15 @@ class _LocalSegments:
         return self.is_open and self._arena.owns(segment)
 
     def lend(self, array: np.ndarray) -> tuple[ArenaRef, object]:
-        segment, loan = self._arena.lent(array), _Loan()
-        self._loans.append(segment)
-        weakref.finalize(loan, self._drop, segment.id).atexit = False
-        return ArenaRef(segment.id, array.shape, array.dtype.name, lent=True), loan
+        number, loan = next(self._arena.numbers), _Loan()
+        self._loans.append((number, array))
+        weakref.finalize(loan, self._drop, number).atexit = False
+        return ArenaRef(number, array.shape, array.dtype.name, lent=True), loan
 
     def begin_loans(self, work: Callable[[], None]) -> None:
         """Add the arrays lent so far to the arena, then do `work`, which may be about them."""
         while self._loans:
-            self._arena.lend(self._loans.popleft())
+            self._arena.lend(*self._loans.popleft())
         work()
 
     def _array(

@@ -32,7 +32,7 @@ prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 class Metrics:
     """Totals since the daemon's start, and its present state, which `present` returns."""
 
-    def __init__(self, present: Callable[[], Iterable[Metric]] = lambda: ()) -> None:
+    def __init__(self, present: Callable[[], Iterable[Metric]]) -> None:
         self.collect = present
         self.ended = 0
         """Jobs that have ended."""

@@ -79,8 +79,15 @@ class ServiceManager:
         paths = {socket.SOCK_STREAM: control, socket.SOCK_SEQPACKET: session}
         passed: dict[int, socket.socket] = {}
         for fd in self.descriptors:
-            sock = _listening_socket(fd)
-            if sock is None or sock.type not in paths or sock.type in passed:
+            sock, is_usable = None, False
+            with contextlib.suppress(OSError):  # it may be no socket
+                os.set_inheritable(fd, False)
+                sock = socket.socket(fileno=fd)
+                is_unix = sock.family == socket.AF_UNIX and sock.type in paths
+                is_usable = is_unix and bool(
+                    sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                )
+            if sock is None or not is_usable or sock.type in passed:
                 log.warning("systemd passed descriptor %d, which isn't used", fd)
                 with contextlib.suppress(OSError):
                     os.close(fd if sock is None else sock.detach())
@@ -95,15 +102,3 @@ class ServiceManager:
             sock.setblocking(False)  # libzmq's thread must not wait for a client that left
             passed[sock.type] = sock
         return passed
-
-
-def _listening_socket(fd: int) -> socket.socket | None:
-    try:
-        os.set_inheritable(fd, False)
-        sock = socket.socket(fileno=fd)
-    except OSError:
-        return None
-    if sock.family == socket.AF_UNIX and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-        return sock
-    sock.detach()
-    return None

@@ -174,7 +174,7 @@ class Arena:
         self.on_pressure: Callable[[int], None] = lambda nbytes: None
         self._in_use: dict[int, Segment] = {}
         self._free: list[Segment] = []  # least recently used first
-        self._ids = itertools.count(first_id)
+        self.numbers = itertools.count(first_id)  # Of segments; any thread may take one
 
     @property
     def used(self) -> int:
@@ -210,7 +210,7 @@ class Arena:
             self._free.remove(segment)
         else:
             self._make_room(size)
-            segment = Segment(next(self._ids), self._create(size), size)
+            segment = Segment(next(self.numbers), self._create(size), size)
         segment.owner = owner
         segment.uses += 1
         return self._begin_use(segment)
@@ -236,21 +236,17 @@ class Arena:
         except BaseException:
             os.close(fd)
             raise
-        segment = Segment(next(self._ids), fd, size)
+        segment = Segment(next(self.numbers), fd, size)
         segment.file = file
         return self._begin_use(segment)
 
-    def lent(self, array: np.ndarray) -> Segment:
-        """Return a segment for an array in this process's own memory, to be lent. On any thread.
+    def lend(self, segment_id: int, array: np.ndarray) -> None:
+        """Begin to use an array in this process's own memory, with one reference.
 
         Only loops in threads can use it. It counts as no shared memory.
         """
-        segment = Segment(next(self._ids), -1, 0)
+        segment = Segment(segment_id, -1, 0)
         segment.lent = array
-        return segment
-
-    def lend(self, segment: Segment) -> None:
-        """Begin to use what `lent` has made, with one reference."""
         self._begin_use(segment)
 
     def retain(self, segment_id: int) -> None:

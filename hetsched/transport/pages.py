@@ -51,7 +51,7 @@ def map_segment(fd: int, nbytes: int) -> mmap.mmap:
 
 
 def map_unpopulated(fd: int, nbytes: int) -> mmap.mmap:
-    """Map all of a segment, ready for huge pages.
+    """Map all of a segment, at a multiple of huge pages, if that is possible.
 
     The descriptor may come from another process, so its seals are checked: without them that
     process could end this one with SIGBUS, by truncating the file.
@@ -64,7 +64,16 @@ def map_unpopulated(fd: int, nbytes: int) -> mmap.mmap:
             f"a segment of {nbytes} bytes: received a file of {size} bytes"
             f" {'with' if is_sealed else 'without'} a sealed size"
         )
-    mapping = map_aligned(fd, nbytes)
+    mapping = mmap.mmap(fd, nbytes, mmap.MAP_SHARED)
+    start = mapping_address(mapping)
+    excess = start % HUGE_BYTES
+    if excess and nbytes >= HUGE_BYTES:
+        # The `mmap` module takes no address. The kernel goes from high to low ones, so what this
+        # attempt has too much is reserved for a moment at its end, which shifts the second.
+        mapping.close()
+        pages = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        with _reserved(start + pages - excess, excess):
+            mapping = mmap.mmap(fd, nbytes, mmap.MAP_SHARED)
     with contextlib.suppress(OSError):  # a kernel without huge pages
         mapping.madvise(mmap.MADV_HUGEPAGE)
     return mapping
@@ -93,25 +102,6 @@ def seals_of(fd: int) -> int:
         return fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     except OSError:  # not a memfd
         return 0
-
-
-def map_aligned(fd: int, nbytes: int) -> mmap.mmap:
-    """Map all of a file; one of `HUGE_BYTES` or more at a multiple of it, if that is possible.
-
-    The `mmap` module takes no address. The kernel goes from high to low ones, so what the first
-    attempt has too much is reserved for a moment at its end, which shifts the second.
-    """
-    mapping = mmap.mmap(fd, nbytes, mmap.MAP_SHARED)
-    if nbytes < HUGE_BYTES:
-        return mapping
-    start = mapping_address(mapping)
-    excess = start % HUGE_BYTES
-    if excess == 0:
-        return mapping
-    mapping.close()
-    pages = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
-    with _reserved(start + pages - excess, excess):
-        return mmap.mmap(fd, nbytes, mmap.MAP_SHARED)
 
 
 class HugePages:
