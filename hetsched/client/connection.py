@@ -220,10 +220,7 @@ class EventFollower(OpenRequest):
 
 
 class Connection:
-    """The session with a daemon, those with the ones after it, and the thread that serves them.
-
-    Raises as `Session`.
-    """
+    """The session with a daemon, those with the ones after it, and the thread that serves them."""
 
     def __init__(self, path: Path, timeout: float, reconnect: float) -> None:
         self.timeout = timeout
@@ -290,10 +287,7 @@ class Connection:
                 self._wake()
 
     def live_session(self) -> Session:
-        """Return the session with the present daemon. UsageError in a forked child.
-
-        If there is none, wait for one, but not on the connection's own thread: TryAgain.
-        """
+        """Return the session with the present daemon, or wait for one, but in a callback raise."""
         check_process(self._pid)
         session = self.session
         if (session is None or session.is_lost) and threading.current_thread() is not self._thread:
@@ -347,10 +341,7 @@ class Connection:
             self._wake_fd = -1
 
     def _sleep(self, seconds: float | None, *fds: int) -> Container[int]:
-        """Wait until another thread wakes this one, time is over or there is something to read.
-
-        Return the descriptors that can be read.
-        """
+        """Sleep until another thread wakes this one; return the descriptors that can be read."""
         poll = select.poll()
         for fd in (self._wake_fd, *fds):
             poll.register(fd, select.POLLIN)
@@ -537,8 +528,7 @@ class Session:
     def send(self, number: int, request: messages.Request) -> bool:
         """Send a request; return False if the daemon accepts no more at present.
 
-        Raises UsageError for one that can't be sent: one that is too long would end the
-        connection, and with it other requests.
+        Raises UsageError for one that can't be sent, or would end the connection by its length.
         """
         name = type(request).__name__.lower()
         try:

@@ -71,28 +71,20 @@ class LimitedLog:
 
 @dataclass(eq=False)
 class ClientSession:
-    """One client's connection.
-
-    `owner`: whom its jobs and memory count for; `token`: "" before its hello; `route`: of its
-    ZeroMQ socket, once it has sent a request; `held`: segment -> the client's references to it;
-    `mapped`: those whose fd it has.
-    """
+    """One client's connection."""
 
     id: int
     connection: socket.socket
     peer: sockets.Peer
-    owner: Owner
-    token: str = ""
-    route: bytes = b""
-    held: Counter[int] = field(default_factory=Counter)
-    mapped: set[int] = field(default_factory=set)
+    owner: Owner  # Whom its jobs and memory count for
+    token: str = ""  # Before its hello
+    route: bytes = b""  # Of its ZeroMQ socket, once it has sent a request
+    held: Counter[int] = field(default_factory=Counter)  # Segment -> the client's references
+    mapped: set[int] = field(default_factory=set)  # Segments whose fd it has
 
 
 class Sessions:
-    """All connected clients, by number. On the loop's thread only.
-
-    `endpoint`: path of the ZeroMQ socket, for clients.
-    """
+    """All connected clients, by number. On the loop's thread only."""
 
     def __init__(self, endpoint: Path, engine: Engine) -> None:
         self._endpoint, self._uid = endpoint, os.getuid()
@@ -236,10 +228,7 @@ class Sessions:
                 self.end(session)
 
     def _handle(self, session: ClientSession, request: say.SessionRequest, fds: list[int]) -> None:
-        """Handle a request on a session's socket; the first must be Hello.
-
-        One that uses a descriptor of `fds` removes it from the list.
-        """
+        """Handle a request, which removes from `fds` what it uses; the first must be Hello."""
         if not session.token and not isinstance(request, say.Hello):
             raise errors.ProtocolError("the first message must be hello")
         try:

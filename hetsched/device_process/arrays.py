@@ -94,10 +94,7 @@ class Attachments:
         specs: Sequence[ArraySpec],
         takes_any_layout: bool = False,
     ) -> HostArrays:
-        """Return the host arrays of a job; the state of an iterative job isn't among them.
-
-        Raises InternalError: an array isn't attached.
-        """
+        """Return the host arrays of a job; the state of an iterative job isn't among them."""
         specs_by_name = {spec.name: spec for spec in specs}
         inputs: dict[str, HostArray] = {}
         outputs: dict[str, HostArray] = {}
@@ -185,10 +182,7 @@ class FileLock(AbstractContextManager[None]):
 
 
 class ArenaArray:
-    """An array in memory that this process has mapped.
-
-    `spec`: what kernels expect. `stored`: the whole array; any dtype, order and alignment.
-    """
+    """An array in memory; `stored` is all of it, with any dtype, order and alignment."""
 
     def __init__(
         self, spec: ArraySpec, stored: np.ndarray, takes_any_layout: bool = False
@@ -231,11 +225,10 @@ class OpenFile:
 
 
 class FileArray:
-    """An array in a file, starting at byte `offset`, read and written in bounded memory.
+    """An array in a file, read and written in bounded memory.
 
     Files are never mapped: a truncated one is an error here instead of SIGBUS. `file`: open, or a
-    descriptor that the caller keeps open. `dtype`: as stored, byte order included. `order`: "C",
-    or "F", which can only be read.
+    descriptor that the caller keeps open. `order`: "C", or "F", which can only be read.
     """
 
     def __init__(
@@ -433,10 +426,7 @@ def _bytes(array: np.ndarray) -> memoryview:
 
 
 def _pieces(array: np.ndarray, item: int, itemsize: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield `array` as flat pieces of bounded size, each with the index of its first item.
-
-    `array`, a buffer of a slot or a generated block, starts at `item` of the file.
-    """
+    """Yield `array`, at `item` of the file, as flat pieces with the index of their first item."""
     if not array.flags.c_contiguous:
         raise InternalError("the buffer of a device is not C-contiguous")
     flat = array.reshape(-1)

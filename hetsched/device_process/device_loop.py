@@ -39,10 +39,7 @@ class DeviceUnusable(Exception):
 
 
 class DeviceLoop:
-    """The loop of one open device.
-
-    `device`: opened by the thread that calls `run`. `handed`: as in `Attachments`.
-    """
+    """The loop of a device that the thread which calls `run` has opened."""
 
     def __init__(
         self,

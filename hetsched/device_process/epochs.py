@@ -45,9 +45,8 @@ MAX_TIME = 0.02
 class IterativeRun:
     """What an epoch needs of a job that is prepared on a device.
 
-    `arrays`: all, whole, by their names in `Prepare`. Something is saved only where a device has
-    its own memory. Raises UsageError if the device can't take part in iterative jobs, or lacks the
-    variant; DeviceOutOfMemory.
+    `arrays`: all, whole, by their names in `Prepare`. Raises UsageError if the device can't take
+    part in iterative jobs, or lacks the variant; DeviceOutOfMemory.
     """
 
     def __init__(self, device: Device, job: DeviceJob, arrays: Mapping[str, np.ndarray]) -> None:
@@ -57,8 +56,7 @@ class IterativeRun:
             raise errors.UsageError(
                 f"{info.name} can't compute iterative jobs such as {workload.name}"
             )
-        self.is_virtual = info.clock == "virtual"
-        """Times are computed: waiting and combining take none."""
+        self.is_virtual = info.clock == "virtual"  # Waiting and combining take no time
         self.workload, self.params = workload, params
         self.load = workload.load(params)
         self.home = home.Home(workload, params, arrays)
@@ -87,10 +85,7 @@ class IterativeRun:
 
 
 class SaveSchedule:
-    """When to save, in one epoch.
-
-    `total`: iterations of the whole job; None: unknown, so only those before count as its work.
-    """
+    """When to save. `total`: iterations of the job; None: unknown, only those before count."""
 
     def __init__(self, total: int | None) -> None:
         self._total = total

@@ -93,10 +93,7 @@ def check(
 def _errors(
     workload: BaseWorkload, params: Any, inputs: Arrays, outputs: Arrays, rows: Rows, seed: int
 ) -> np.ndarray:
-    """Return the errors of units as multiples of the tolerance, infinite for NaN. DataError.
-
-    The arrays have these units only; those of an iterative workload are whole.
-    """
+    """Return the errors of units as multiples of the tolerance, infinite for NaN. DataError."""
     if isinstance(workload, Iterative):
         method, returned = "errors", workload.errors(params, inputs, outputs, rows, seed)
     else:

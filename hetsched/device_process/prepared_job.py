@@ -41,10 +41,7 @@ Work = device_messages.Run | device_messages.Fill | device_messages.Iterate | de
 
 
 def error_record(error: BaseException) -> errors.ErrorRecord:
-    """Return `error` as a record of bounded length.
-
-    An error of a kernel is the job's failure, not our bug.
-    """
+    """Return `error` with bounded texts; that of a kernel is the job's failure, not our bug."""
     if isinstance(error, DeviceOutOfMemory | DeviceFault):
         record = errors.to_record(errors.JobFailed(errors.text_of(error)))
     else:
@@ -56,12 +53,9 @@ def error_record(error: BaseException) -> errors.ErrorRecord:
 
 
 def failure_cause(error: BaseException, has_link: bool) -> device_messages.FailureCause:
-    """Return the class of `error`.
-
-    A MemoryError of a kernel that runs in host memory is the kernel's: a smaller plan won't help.
-    """
     if isinstance(error, DeviceFault):
         return "fault"
+    # A MemoryError of a kernel in host memory is the kernel's: a smaller plan won't help
     if isinstance(error, DeviceOutOfMemory) or (isinstance(error, MemoryError) and has_link):
         return "memory"
     if isinstance(error, errors.IOFailure | errors.CantCreate):
@@ -118,9 +112,7 @@ class Pipeline:
     def step(self) -> None:
         """Start the next chunk if there is room for one, else wait for the oldest.
 
-        A chunk that leaves no room for another is started and finished at once. Raises StepFailed,
-        after the others in flight have finished, and the successful ones were reported;
-        DeviceFault.
+        Raises StepFailed, once the others in flight have finished and been reported; DeviceFault.
         """
         if self._waiting and len(self._in_flight) < self._depth:
             self._begin(self._waiting.popleft())
@@ -162,10 +154,7 @@ class Pipeline:
         self._on_done(chunk, times)
 
     def _raise_failure(self, chunk: Chunk, error: BaseException) -> NoReturn:
-        """Raise `error` as StepFailed, after the other chunks in flight have finished.
-
-        Including SystemExit and KeyboardInterrupt, which a kernel may raise, too.
-        """
+        """Raise `error` as StepFailed; also SystemExit and the like, which a kernel may raise."""
         if isinstance(error, StepFailed | DeviceFault):
             raise error
         self.drain()
@@ -175,8 +164,8 @@ class Pipeline:
 class PreparedJob:
     """One attempt at a job on one device; advances a step at a time, on the loop's thread.
 
-    `command`: carried out by the first steps. `device`: computes this job only, until `drop`.
-    `warm`: kernels that have computed a chunk in this process: the first one loads code.
+    `device`: computes this job only, until `drop`. `warm`: kernels that have computed a chunk in
+    this process: the first one loads code.
     """
 
     def __init__(
@@ -254,10 +243,7 @@ class PreparedJob:
         self._send((yield from steps))
 
     def step(self) -> None:
-        """Advance by a chunk, or by one block of a task.
-
-        Raises DeviceFault, or StepFailed: if no chunk failed, all tasks are dropped.
-        """
+        """Advance by a chunk, or by one block of a task. Raises DeviceFault, StepFailed."""
         pipeline = self._pipeline
         if pipeline is not None and pipeline.pending:
             pipeline.step()
@@ -416,10 +402,7 @@ class PreparedJob:
 def _described(
     reference: str, params: bytes, kind: str
 ) -> tuple[BaseWorkload, Any, Sequence[ArraySpec], MemoryDemand]:
-    """Return a workload, its parameters, its arrays and its demand, monotone, on a `kind`.
-
-    Raises UsageError (there is no such workload), msgspec.MsgspecError (other parameters).
-    """
+    """Return a workload, its parameters, its arrays and its demand, monotone, on a `kind`."""
     workload = find(reference)
     decoded = decode_params(workload, params)
     demand = workload.demand(decoded, kind).monotone()

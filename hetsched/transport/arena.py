@@ -81,8 +81,7 @@ class Segment:
         """Return a C-contiguous array at byte `offset`; it keeps the mapping alive.
 
         `on_release` is called once, on any thread, after the last array on this memory is freed.
-        Raises DataError if the array extends past the end, or `dtype` contains objects; TryAgain
-        as `mapping`.
+        Raises DataError for an array that can't be there, TryAgain as `mapping`.
         """
         kind, mapping = np.dtype(dtype), self.mapping()
         if kind.hasobject or min(shape, default=0) < 0:
@@ -129,8 +128,7 @@ class MappingExporter:
     """The base of the arrays on a mapping: it exists exactly as long as any of them.
 
     A slice can outlive the array that it was taken from, but NumPy keeps the base of both alive.
-    The memoryview prevents the mapping from being closed meanwhile. `start`: address of the
-    mapping's first byte.
+    The memoryview prevents the mapping from being closed meanwhile.
     """
 
     def __init__(

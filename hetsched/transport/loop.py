@@ -41,10 +41,7 @@ class Loop(asyncio.SelectorEventLoop):
         self.call_soon_threadsafe(super().stop)
 
     def add_reader(self, fd: Any, callback: Callable[[*_Args], object], *args: *_Args) -> None:
-        """Call `callback` whenever `fd`, a descriptor or a ZeroMQ socket, is readable.
-
-        After a message was sent on a ZeroMQ socket, call `recheck`.
-        """
+        """Also watch a ZeroMQ socket; after a message was sent on it, call `recheck`."""
         if isinstance(fd, zmq.Socket):
             self._sockets[fd] = functools.partial(callback, *args)
             super().add_reader(int(fd.getsockopt(zmq.FD)), self._read, fd)
@@ -60,9 +57,9 @@ class Loop(asyncio.SelectorEventLoop):
         return fd >= 0 and super().remove_reader(fd)
 
     def recheck(self, source: zmq.Socket[Any]) -> None:
-        """Look whether `source` is readable, since its descriptor may not say so any more.
+        """Look whether `source` is readable.
 
-        The descriptor becomes readable once when the socket's state changes, and whatever is done
+        Its descriptor becomes readable once when the socket's state changes, and whatever is done
         with the socket then, a send too, may consume that.
         """
         if source in self._sockets and _is_readable(source):

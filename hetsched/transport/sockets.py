@@ -38,15 +38,13 @@ _ADDRESS = re.compile(r"localhost:([0-9]+):[0-9]+:([0-9]+)")
 def send_message(
     sock: socket.socket, payload: bytes, fds: Sequence[int] = (), flags: int = 0
 ) -> None:
-    """Send one message with copies of the descriptors `fds`.
-
-    Not by `socket.send_fds`, which ignores its flags before Python 3.13. Raises OSError.
-    """
+    """Send one message with copies of the descriptors `fds`. Raises OSError."""
     flags |= int(socket.MSG_NOSIGNAL)
     if not fds:
         sock.send(payload, flags)
         return
     rights = array.array("i", fds)
+    # `socket.send_fds` ignores its flags before Python 3.13
     sock.sendmsg([payload], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)], flags)
 
 
