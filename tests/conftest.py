@@ -32,8 +32,9 @@ for name in ("HETSCHED_CONFIG", "HETSCHED_RUNTIME_DIR", "HETSCHED_STATE_DIR"):
     os.environ.pop(name, None)
 for name in ("XDG_CONFIG_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
     os.environ[name] = _folder.name
-# Kept between runs: what is compiled takes minutes.
+# Kept between runs: what is compiled takes minutes. OpenCL's is shared by tests with other caches.
 os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parents[1] / ".pytest_cache")
+os.environ["POCL_CACHE_DIR"] = f"{os.environ['XDG_CACHE_HOME']}/pocl"
 
 # Ignored by the processes that we start, too, if we run in the background or under nohup.
 for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):

@@ -128,6 +128,7 @@ def test_a_channel_starts_from_the_flow(fresh_python: Path, tmp_path: Path) -> N
     np.save(tmp_path / "mask.npy", mask)
     words = ("run", "lbm", "--input", "mask=mask.npy", "--flow", "channel", "--steps", "20")
 
+    words += ("--devices", "cpu0")  # else each process compiles its loops
     report = run(fresh_python, tmp_path, *words, "--verify", "--output", "velocity=v.npy")
 
     velocity = np.load(tmp_path / "v.npy")

@@ -120,41 +120,42 @@ def test_only_fftw_has_to_be_tuned_before_a_job_uses_it(tmp_path: Path) -> None:
     assert {name for name, is_needed in needed.items() if is_needed} <= {"pyfftw"}
 
 
-def in_a_new_process(code: str) -> str:
-    here = str(Path(fft_cases.__file__).parent)
-    whole = f"import sys; sys.path.insert(0, {here!r})\n{code}"
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", whole], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def planned(folder: Path, n: int) -> str:
-    """What a new process says that makes plans."""
-    return in_a_new_process(f"""
+def planned(*made: tuple[Path, int]) -> list[str]:
+    """What a new process says that makes plans for n x n with the wisdom of a folder."""
+    code = f"""
+import sys
+sys.path.insert(0, {str(Path(fft_cases.__file__).parent)!r})
 import numpy as np
 from fft_cases import params, variant
 from hetsched.workload import KernelContext
-context = KernelContext("cpu", 1, {str(folder)!r}, np, None, print)
-variant("pyfftw").make(params("2x{n}x{n}", direction="roundtrip"), 2, context)
-""")
+for folder, n in {[(str(folder), n) for folder, n in made]!r}:
+    context = KernelContext("cpu", 1, folder, np, None, print)
+    variant("pyfftw").make(params(f"2x{{n}}x{{n}}", direction="roundtrip"), 2, context)
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
 
 
 def test_wisdom_of_all_processes_adds_up(tmp_path: Path) -> None:
     for n in (40, 44):
-        assert f"planning {n}x{n} complex64 for FFTW" in planned(tmp_path, n)
-    assert [planned(tmp_path, n) for n in (40, 44)] == ["", ""]
+        assert f"planning {n}x{n} complex64 for FFTW" in planned((tmp_path, n))[0]
+    assert planned((tmp_path, 40), (tmp_path, 44)) == []
 
 
-@pytest.mark.parametrize("wisdom", [None, ["(nonsense", ""], 3])
-def test_broken_wisdom_costs_planning_only(wisdom: object, tmp_path: Path) -> None:
-    file = tuning.file_of(str(tmp_path))
-    versions = fftw.VERSIONS
-    file.write_text(json.dumps({"wisdom": wisdom and {versions: wisdom}}))
+def test_broken_wisdom_costs_planning_only(tmp_path: Path) -> None:
+    made = []
+    for number, wisdom in enumerate((None, ["(nonsense", ""], 3)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        content = {"wisdom": wisdom and {fftw.VERSIONS: wisdom}}
+        tuning.file_of(str(folder)).write_text(json.dumps(content))
+        made.append((folder, 36 + 2 * number))
 
-    assert "planning" in planned(tmp_path, 36)
-    assert planned(tmp_path, 36) == ""
+    assert {line.split()[1] for line in planned(*made)} == {"36x36", "38x38", "40x40"}
+    assert planned(*made) == []
 
 
 def test_the_time_to_make_a_plan_is_limited(

@@ -40,30 +40,30 @@ def need(variant: str) -> None:
         pytest.skip(f"{variant}: {error}")
 
 
-IMAGES = {"rows": 12, "cols": 9}
 CASES = (
-    ("fft", {"batch": "7x12x10", "kind": "r2c"}),
+    ("fft", {"batch": "7x8x16", "kind": "r2c"}),
     ("fft", {"batch": "5x8x9", "kind": "c2r", "dtype": "complex128"}),
     ("fft", {"batch": "5x8x2", "kind": "c2r", "norm": "ortho"}),
     ("fft", {"batch": "5x12x9", "kind": "r2c", "axes": "2,1", "norm": "ortho"}),
     ("fft", {"batch": "3x4x6x5", "kind": "c2r", "axes": "1,2", "norm": "forward"}),
     ("fft", {"batch": "5x1x16", "axes": "-1", "direction": "inverse", "norm": "ortho"}),
     ("fft", {"batch": "3x4x6x8", "axes": "1,3", "direction": "roundtrip"}),
-    ("fft", {"batch": "2x31x37", "dtype": "complex128"}),
-    ("fft", {"batch": "2x127x10", "dtype": "complex128"}),
+    ("fft", {"batch": "2x31x10", "dtype": "complex128"}),
     ("matrix_update", {"rows": 33, "cols": 17, "inner": 50}),
     ("matrix_update", {"rows": 16, "cols": 16, "inner": 16, "dtype": "float64"}),
     ("matrix_update", {"rows": 1, "cols": 1, "inner": 1}),
-    ("power_spectrum", {"count": 7, **IMAGES}),
+    ("power_spectrum", {"count": 7, "rows": 8, "cols": 16}),
     ("power_spectrum", {"count": 5, "rows": 1, "cols": 8, "dtype": "float64"}),
-    ("convolve", {"count": 6, **IMAGES, "filters": 2, "filter_rows": 3, "filter_cols": 4}),
-    ("convolve", {"count": 5, **IMAGES, "filters": 1, "filter_rows": 15, "filter_cols": 2,
-                  "mode": "full"}),
+    ("convolve", {"count": 6, "rows": 14, "cols": 13, "filters": 2,
+                  "filter_rows": 3, "filter_cols": 4}),
+    ("convolve", {"count": 5, "rows": 2, "cols": 15, "filters": 1,
+                  "filter_rows": 15, "filter_cols": 2, "mode": "full"}),
     ("welch", {"channels": 6, "samples": 300, "nperseg": 64, "noverlap": 50}),
     ("welch", {"channels": 5, "samples": 70, "nperseg": 9, "detrend": "none", "dtype": "f64"}),
     ("matmul", {"count": 7, "rows": 19, "inner": 5, "cols": 6}),
     ("matmul", {"count": 5, "rows": 1, "inner": 500, "cols": 1, "dtype": "float64"}),
 )  # fmt: skip
+"""Most with transforms of 2^n: for other sizes much more is compiled."""
 
 
 @pytest.mark.parametrize(("name", "values"), CASES)

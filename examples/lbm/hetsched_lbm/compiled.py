@@ -2,8 +2,8 @@
 
 A block of a row is streamed into an area that stays in the first cache, where populations bounce
 back and collide; then it is written. Each cell takes the same operations whatever the split, so
-that results have the same bits. Compiled in `make`, for about two seconds, in each process once
-per dtype.
+that results have the same bits. Compiled in `make`, for about two seconds, once per dtype: numba
+keeps the code on disk.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ they don't overlap, and computes several cells at once."""
 _ALONG = tuple(along for along, _ in DIRECTIONS)
 _ACROSS = tuple(across for _, across in DIRECTIONS)
 
-_compiled: Callable[..., Any] = numba.njit(nogil=True, error_model="numpy", fastmath={"contract"})
+_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
+_compiled: Callable[..., Any] = numba.njit(**_OPTIONS, fastmath={"contract"})
 _compiled_any_order: Callable[..., Any] = numba.njit(
-    nogil=True, error_model="numpy", fastmath={"nnan", "nsz", "reassoc"}
+    **_OPTIONS, fastmath={"nnan", "nsz", "reassoc"}
 )
 
 
