@@ -56,8 +56,8 @@ demo: .venv/.installed-demo $(DEMO)/photographs.npy
 	$(BIN)/python examples/spectra.py $(DEMO)/photographs.npy $(DEMO)/spectra.npy $(DEMO)/spectra.png
 	@cat examples/next.txt
 
-# Tests wait for their daemons half of the time, so that two cores keep four processes busy.
-PYTEST = pytest --numprocesses=4 --dist=worksteal
+# Tests wait for their daemons half of the time, so that two cores keep six processes busy.
+PYTEST = pytest --numprocesses=6 --dist=worksteal
 
 demo-cluster: .venv/.installed-demo .venv/.installed-cluster
 	$(BIN)/python examples/hosts.py
