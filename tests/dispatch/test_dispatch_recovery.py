@@ -64,7 +64,9 @@ def cores(count: int = 3) -> dict[str, DeviceModel]:
 
 
 @pytest.mark.parametrize("long", [7, 25])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.stress) for seed in range(1, 4))]
+)
 def test_shares_follow_when_a_core_is_slow_and_when_it_is_fast_again(seed: int, long: int) -> None:
     luck = random.Random(seed)
     loop = Loop(cores(), lambda: luck.uniform(1.0, 1.04))

@@ -64,7 +64,10 @@ def run(local: hetsched.Local, x: np.ndarray) -> JobReport:
     return job.report
 
 
-@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.stress] * (name == "one engine")) for name in MACHINES],
+)
 def test_from_the_fourth_run_on_all_finish_together_as_predicted(name: str) -> None:
     with hetsched.Local(parse(MACHINES[name], "test"), learn=False) as local:
         x = local.empty((200, 64, 64), "complex64")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from served import until
+from served import call_here, until
 
 import hetsched
 from hetsched import errors
@@ -172,19 +172,18 @@ def test_links_and_what_hosts_do_are_shown(
     assert ": 2 hosts" in text
 
 
-def test_a_command_ends_with_one_line_without_certificates() -> None:
+def test_a_command_ends_with_one_line_without_certificates(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"tls://127.0.0.1:{server.getsockname()[1]}"
-        words = ("run", "fft", "--batch", "4x8x8", "--cluster", address)
-        ended = subprocess.run(
-            [sys.executable, "-m", "hetsched.cli.main", *words],
-            capture_output=True, text=True, check=False, timeout=60,
-        )  # fmt: skip
-    assert ended.returncode == 69
-    assert ended.stderr.startswith(f"error: {address} needs certificates: ")
-    assert ended.stderr.count("\n") == 1
+        ended = call_here(capfd, "run", "fft", "--batch", "4x8x8", "--cluster", address)
+    assert ended.code == 69
+    assert ended.err.startswith(f"error: {address} needs certificates: ")
+    assert ended.err.count("\n") == 1
 
 
+@pytest.mark.stress
 def test_the_example_runs() -> None:
     command = [sys.executable, ROOT / "examples/hosts.py"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

@@ -69,16 +69,14 @@ def last_hour(daemon: Daemon) -> set[int]:
     return {job["job"] for job in daemon.call("history", "-S", "1h", "--json").json["jobs"]}
 
 
-@pytest.mark.parametrize("shift", [2 * DAY, -2 * DAY])
-def test_history_and_deadlines_follow_a_clock_that_was_set(
-    daemon: Daemon, clock: Clock, shift: int
-) -> None:
-    first = run_job(daemon)
-    clock.shift(shift)
-    second = run_job(daemon, "--deadline", "10min")
-    found = last_hour(daemon)
-    assert second in found
-    assert (first in found) == (shift < 0), "it was submitted two days from now"
+def test_history_and_deadlines_follow_a_clock_that_was_set(daemon: Daemon, clock: Clock) -> None:
+    for shift in (2 * DAY, -2 * DAY):
+        first = run_job(daemon)
+        clock.shift(shift)
+        second = run_job(daemon, "--deadline", "10min")
+        found = last_hour(daemon)
+        assert second in found
+        assert (first in found) == (shift < 0), "it was submitted two days from now"
 
     daemon.kill()
     daemon.start()

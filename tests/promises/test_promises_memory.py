@@ -183,7 +183,7 @@ def test_a_daemon_without_clients_ends_the_processes_of_its_cores_until_the_next
 ) -> None:
     x = np.ones((4, 8, 8), "complex64")
     with serving('[arena]\nwarm_for = "0s"\n[[device]]\nkind = "cpu"\n') as daemon:
-        for _ in range(3):
+        for _ in range(2):
             with daemon.client() as client:
                 assert client.submit("fft", x, devices=[device]).result(60)[0, 0, 0] == 64
             until(lambda: len(daemon.family()) == 1)  # the template remains
