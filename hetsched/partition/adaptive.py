@@ -68,6 +68,9 @@ WILD = 10.0
 FIRST_EXCESS = 1 / 64
 """Part of a memory by which it is exceeded first: a few rows show what the next ones cost, as what
 doesn't fit is streamed or paged, and a line through them holds for `GROWTH` times as many."""
+LOOK = 0.02
+"""Part of the time to come that may go into an iteration with one unit on a device that earlier
+jobs found too slow for any: else one wrong time would exclude it for ever."""
 
 
 class AdaptiveBalancer:
@@ -139,11 +142,11 @@ class AdaptiveBalancer:
             All devices are lost, or the limits of the others leave no room for the load.
         """
         if self._next is None:
-            has_all = all(is_measured(self._devices[i].curve) for i in self._used())
-            if self._present is not None and has_all:
-                self._next = self._choose(self._present)
-            else:
+            present = self._present
+            if present is None or any(map(self._is_to_measure, self._used())):
                 self._next = self._first_split()
+            else:
+                self._next = self._choose(present)
         return self._next
 
     # ---- splits
@@ -153,6 +156,14 @@ class AdaptiveBalancer:
         if not used:
             raise DataError(f"all {len(self._devices)} devices are lost")
         return used
+
+    def _is_to_measure(self, device: int) -> bool:
+        """Return whether the next iteration is to show a time of a device that hasn't any."""
+        each = self._devices[device]
+        if each.times or not is_measured(each.curve):
+            return not each.times
+        to_come = self._further_runs(0) * median(self._totals)
+        return float(each.curve.time(1)) <= LOOK * to_come
 
     def _partition(self, models: Sequence[SpeedFunction], limits: Sequence[int]) -> Distribution:
         """Split the load over the devices in use, beyond `limits` if these leave no room."""
@@ -183,8 +194,12 @@ class AdaptiveBalancer:
         return spread_over(part, used, len(self._devices))
 
     def _least_share(self, device: int) -> int:
-        """Return the share that a device keeps while its present one was reported only once."""
-        share = self._present[device] if self._present is not None else 0
+        """Return what a device gets to be measured, or keeps while it was reported only once."""
+        if self._present is None:
+            return 0
+        if self._is_to_measure(device):
+            return 1
+        share = self._present[device]
         is_single = len(self._devices[device].times.get(share, ())) == 1
         return math.ceil(share / GROWTH) if is_single else 0
 

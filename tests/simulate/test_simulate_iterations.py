@@ -103,6 +103,14 @@ def test_a_device_that_earlier_jobs_found_too_slow_for_any_row_stays_without() -
     assert {rows[2] for rows in drive(balance, machine, ITERATIONS).rows} == {0}
 
 
+def test_a_device_that_one_wrong_time_excluded_comes_back_in_one_iteration() -> None:
+    machine = IterativeMachine([CORE] * 3)
+    balance = IterationBalance(ROWS, 3, models=[CORE, CORE, Affine(2.5, 1.0)])
+    rows = drive(balance, machine, ITERATIONS).rows
+    assert [shares[2] for shares in rows[:2]] == [0, 1]
+    assert rows[20][2] == pytest.approx(ROWS / 3, rel=0.1)
+
+
 def test_a_core_that_becomes_half_as_fast_is_balanced_after_four_iterations() -> None:
     machine = IterativeMachine([CORE] * 3, slowdown=half_as_fast)
 
