@@ -111,6 +111,7 @@ class DeviceLoop:
                 except BaseException as fault:
                     error = _unusable(fault)
             self._report_failure(job.attempt, error, None if chunk is None else chunk.id)
+            del error  # its traceback refers to the caller's arrays
         except device_messages.ChannelClosed:
             raise
         except BaseException as error:
