@@ -14,17 +14,8 @@ Value = TypeVar("Value")
 class BoundedCache(Generic[Key, Value]):
     """A mapping whose oldest entries are dropped first; using one with `get` makes it new again.
 
-    The entry put last is always kept, however large it is. Not thread-safe.
-
-    Parameters
-    ----------
-    max_entries : int, optional
-    max_bytes : int, optional, bytes
-        Of all entries together, as estimated by those who put them.
-
-    Attributes
-    ----------
-    nbytes : int, bytes
+    The entry put last is always kept, however large it is. Not thread-safe. `nbytes`: of all
+    entries together, as estimated by those who put them.
     """
 
     def __init__(self, *, max_entries: int | None = None, max_bytes: int | None = None) -> None:
@@ -78,14 +69,6 @@ class BoundedCache(Generic[Key, Value]):
             self.nbytes -= size
             dropped.append(oldest)
         return dropped
-
-    def trim(self, max_bytes: int, is_kept: Callable[[Key, Value], bool]) -> None:
-        """Drop the oldest entries until `max_bytes` are left, but no kept one and not the last."""
-        for key in list(self._entries)[:-1]:
-            if self.nbytes <= max_bytes:
-                return
-            if not is_kept(key, self._entries[key][0]):
-                self.pop(key)
 
     def pop(self, key: Key) -> Value | None:
         """Remove and return an entry; None if there is none."""

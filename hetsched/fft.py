@@ -9,31 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from scipy.fft import (
-    dct,
-    dctn,
-    dst,
-    dstn,
-    fftfreq,
-    fftshift,
-    fht,
-    fhtoffset,
-    get_workers,
-    idct,
-    idctn,
-    idst,
-    idstn,
-    ifftshift,
-    ifht,
-    next_fast_len,
-    prev_fast_len,
-    register_backend,
-    rfftfreq,
-    set_backend,
-    set_global_backend,
-    set_workers,
-    skip_backend,
-)
+import scipy.fft
+from scipy.fft import *  # noqa: F403 - what isn't divided
 
 from hetsched.functions.profile import calls
 from hetsched.functions.transforms import (
@@ -44,13 +21,8 @@ from hetsched.functions.transforms import (
     scipys_own,
 )
 
-__all__ = [
-    "dct", "dctn", "dst", "dstn", "fft", "fft2", "fftfreq", "fftn", "fftshift", "fht", "fhtoffset",
-    "get_workers", "hfft", "hfft2", "hfftn", "idct", "idctn", "idst", "idstn", "ifft", "ifft2",
-    "ifftn", "ifftshift", "ifht", "ihfft", "ihfft2", "ihfftn", "irfft", "irfft2", "irfftn",
-    "next_fast_len", "prev_fast_len", "register_backend", "rfft", "rfft2", "rfftfreq", "rfftn",
-    "set_backend", "set_global_backend", "set_workers", "skip_backend", "stats",
-]  # fmt: skip
+__all__ = ["stats"]
+__all__ += scipy.fft.__all__
 
 _library = Library("scipy.fft", on_one_core, scipys_own)
 

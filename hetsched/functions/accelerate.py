@@ -14,6 +14,7 @@ from scipy._lib import uarray
 from hetsched.errors import UsageError
 from hetsched.functions.transforms import (
     NAMES,
+    Call,
     Library,
     divisible_transform,
     on_one_core,
@@ -44,17 +45,21 @@ def accelerate(threshold: int | None = None) -> None:
     if threshold is not None and (type(threshold) is not int or threshold < 0):
         raise UsageError(f"threshold: {quoted(threshold)} should be a number of bytes from 0 on")
     restore()
-    scipys = Library("scipy.fft", on_one_core, _whole, threshold, _has_backend)
-    numpys = Library("numpy.fft", _numpys_own, _numpys_own, threshold)
+    scipys = Library("scipy.fft", on_one_core, _caller(originals), threshold, _has_backend)
+    numpys = Library("numpy.fft", _caller(_numpys), _caller(_numpys), threshold)
     with _lock:
-        for name in NAMES:
-            _replace(scipy.fft, name, divisible_transform(scipys, name, originals[name]))
-            if name in _numpys:
-                _replace(np.fft, name, divisible_transform(numpys, name, _numpys[name]))
+        for module, functions, library in (
+            (scipy.fft, originals, scipys),
+            (np.fft, _numpys, numpys),
+        ):
+            for name in functions.keys() & NAMES:
+                function = divisible_transform(library, name, functions[name])
+                function.__module__ = module.__name__  # where pickle finds it
+                _replaced.append((module, name, getattr(module, name)))
+                setattr(module, name, function)
 
 
 def restore() -> None:
-    """Undo `accelerate`."""
     with _lock:
         while _replaced:
             module, name, original = _replaced.pop()
@@ -66,15 +71,9 @@ def load_ipython_extension(shell: Any) -> None:
     accelerate()
 
 
-def _replace(module: ModuleType, name: str, function: Callable[..., Any]) -> None:
-    _replaced.append((module, name, getattr(module, name)))
-    function.__module__ = module.__name__  # where pickle, and so multiprocessing, finds it
-    setattr(module, name, function)
-
-
-def _whole(name: str, x: Any, keywords: Mapping[str, Any]) -> Any:
-    """Call SciPy's function by the backend that is set, if any."""
-    return originals[name](x, **keywords)
+def _caller(functions: Mapping[str, Callable[..., Any]]) -> Call:
+    """Return what calls one of these functions, SciPy's by the backend that is set, if any."""
+    return lambda name, x, keywords: functions[name](x, **keywords)
 
 
 def _has_backend() -> bool:
@@ -82,10 +81,6 @@ def _has_backend() -> bool:
     everywhere, here, _ = uarray.get_state()._pickle()
     scipys = scipy.fft._backend._ScipyBackend
     return everywhere[DOMAIN][0][0] is not scipys or any(here.get(DOMAIN, ()))
-
-
-def _numpys_own(name: str, x: Any, keywords: Mapping[str, Any]) -> Any:
-    return _numpys[name](x, **keywords)
 
 
 class Backend:

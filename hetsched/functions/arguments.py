@@ -59,7 +59,6 @@ def checked_options(*, devices: Any = (), memory: Any = None, **others: Any) -> 
 
 
 def _plain(value: Any) -> Any:
-    """Return NumPy's numbers, also those in a sequence, as Python's."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, Iterable) and not isinstance(value, str | bytes):
@@ -180,7 +179,6 @@ def _numeric(dtype: np.dtype[Any], what: str) -> np.dtype[Any]:
 
 
 def _named_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return what a user calls a dtype. Raises UsageError, DataError."""
     try:
         return _numeric(np.dtype(dtype), "dtype")
     except TypeError:

@@ -96,8 +96,6 @@ class Race:
 
 @dataclass(eq=False)
 class Call:
-    """A function with the arrays that it is applied to."""
-
     f: Callable[..., Any]
     keywords: dict[str, Any]
     positions: tuple[tuple[bool, int], ...]
@@ -229,7 +227,6 @@ class Call:
         unit: int,
         places: Sequence[np.ndarray],
     ) -> Any:
-        """Compute a block by the function or by its alternative."""
         is_other, begun = race.is_others_turn(), time.thread_time()
         if is_other and self.alternative is not None:
             block, out = (_transposed(array, 0, self.axis) for array in (blocks[0], places[0]))
@@ -280,7 +277,6 @@ class Call:
             output[...] = part if part.dtype == output.dtype else part.astype(output.dtype)
 
     def compute_here(self, first: int, end: int) -> None:
-        """Compute units in the caller's thread."""
         outputs = [y[first:end] for y in self.outputs]
         self.compute(self.split, self.whole, outputs, first, end - first, first)
 
@@ -369,7 +365,6 @@ class Call:
             np.copyto(output, value, casting=self.casting)
 
     def results(self, returned: Any, units: int) -> list[np.ndarray]:
-        """Return what the function has returned, as arrays with the axis of units first."""
         values = list(returned) if isinstance(returned, tuple) else [returned]
         if not values:
             raise DataError(f"{function_name(self.f)} returned an empty tuple, no arrays")
@@ -415,7 +410,6 @@ class Call:
         return block
 
     def _shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return a shape in the caller's order of axes."""
         first, *rest = shape
         return (*rest[: self.axis], first, *rest[self.axis :])
 

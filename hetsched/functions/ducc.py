@@ -19,7 +19,6 @@ INVERSE = {None: 2, "backward": 2, "ortho": 1, "forward": 0}
 
 @functools.cache
 def _ducc() -> Any:
-    """Return ducc0's transforms; None without it."""
     if importlib.util.find_spec("ducc0") is None:
         return None
     try:

@@ -5,7 +5,6 @@ What a call has completed in files that aren't complete is noted, so that the sa
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 import re
@@ -29,7 +28,6 @@ SYNC_SECONDS = 10.0
 LINE = re.compile(rb"(\d+) (\d+)\n")
 SYNCED = re.compile(rb"synced (\d+)\n")
 """So many bytes of the record, and what they tell of, are on disk."""
-_syncfs = ctypes.CDLL(None, use_errno=True).syncfs
 
 
 def is_path(value: Any) -> bool:
@@ -58,11 +56,13 @@ class NewFile:
         """Return an array to write to: an ndarray or a `Target`. Raises CantCreate, DataError."""
         shape = tuple(map(int, shape))
         if not self.is_store:
-            self.output = output_files.create_output(self._given, shape, dtype.str, self._force)
+            self.output = output_files.create_output(
+                self._given, shape, dtype.str, self._force, alone=True
+            )
             return self._mapped(shape, dtype)
         # Not packed at the end: no two threads write to one chunk, and each compresses its own.
         formats.begin(self._place, -1, shape, dtype.str)  # can it hold them?
-        self.output = output_files.create_file(self._place.file, 0, self._force)
+        self.output = output_files.create_file(self._place.file, 0, self._force, alone=True)
         nbytes = math.prod(shape) * dtype.itemsize
         output_files.check_room(self._place.file, self.output.fd, nbytes)
         self.output.store = output_files.packed_path(self.output.hidden)
@@ -100,13 +100,12 @@ class NewFile:
         return array
 
     def commit(self) -> Path:
-        """Give the file its name. Raises IOFailure, CantCreate."""
         assert self.output is not None
         try:
             self._flush()
         except OSError as error:
             raise output_files.write_error(self._place.file, error) from error
-        output_files.publish_or_discard([self.output.prepare(sync=False)], sync=False)
+        self.output.publish(sync=False)
         self.keep()
         return self.path
 
@@ -117,7 +116,6 @@ class NewFile:
         self.keep()
 
     def keep(self) -> None:
-        """Leave the file as it is, for a later process."""
         if self.output is not None:
             self.output.close()
         self.output, self._flush = None, lambda: None
@@ -220,8 +218,5 @@ class Progress:
             raise output_files.write_error(str(self.files[0].path), error) from error
 
     def _sync(self) -> None:
-        for path in {str(file.path.absolute()) for file in self.files}:
-            with output_files.open_folder(path) as folder:
-                if _syncfs(folder):
-                    code = ctypes.get_errno()
-                    raise output_files.write_error(path, OSError(code, os.strerror(code)))
+        for folder in {file.path.absolute().parent for file in self.files}:
+            output_files.sync_all(str(folder / "any"))

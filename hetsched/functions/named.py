@@ -18,7 +18,7 @@ from hetsched.functions.identity import current_function, find_function, identit
 from hetsched.memory import MemoryDemand
 from hetsched.paths import split_path
 from hetsched.plug_in_errors import plug_in_error
-from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant, Workload
+from hetsched.workload import Arrays, ArraySpec, Variant, Workload
 from hetsched.workload.protocol import array_bytes
 
 
@@ -117,16 +117,10 @@ class Map(Workload):
         return f"{p.function} {p.code} {p.axis} {p.overlap} {super().speed_key(p)}"
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        return (Variant("function", "1", _make),) if kind == "cpu" else ()
-
-
-def _make(p: Mapped, chunk: int, context: KernelContext) -> Kernel:
-    return _Blocks(p)
+        return (Variant("function", "1", lambda p, *_: _Blocks(p)),) if kind == "cpu" else ()
 
 
 class _Blocks:
-    """Reads blocks of the inputs, and computes them."""
-
     takes_range = True
 
     def __init__(self, p: Mapped) -> None:

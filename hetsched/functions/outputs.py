@@ -59,10 +59,14 @@ class Outputs:
     def _reopen(self, progress: Progress) -> None:
         """Go on with the files of an interrupted call, if it was the same."""
         call = self._call
-        header = progress.found(call.load)
+        header = None
+        try:
+            header = progress.found(call.load)
+        finally:
+            if header is None:
+                for file in progress.files:
+                    file.keep()
         if header is None:
-            for file in progress.files:
-                file.keep()
             return
         call.is_tuple, self._layouts = header.is_tuple, header.layouts
         places = zip(progress.files, header.layouts, header.files, strict=True)
@@ -76,7 +80,6 @@ class Outputs:
         calls.remark(function_name(call.f), [text])
 
     def missing(self) -> list[tuple[int, int]]:
-        """Return the units that aren't complete, as ranges."""
         progress = self._call.progress
         return without(0, self._call.load, () if progress is None else progress.finished)
 
@@ -136,7 +139,6 @@ class Outputs:
             ) from error
 
     def _full(self, layout: Layout) -> tuple[int, ...]:
-        """Return the shape of a result, in the caller's order of axes."""
         axis = self._call.axis
         return (*layout.shape[:axis], self._call.load, *layout.shape[axis:])
 
@@ -165,7 +167,6 @@ class Outputs:
         return self._moved(given)
 
     def results(self) -> tuple[Any, ...]:
-        """Return the results, with files named."""
         call = self._call
         if self._given is None:
             return tuple(np.moveaxis(y, 0, call.axis) for y in call.outputs)

@@ -24,7 +24,7 @@ from hetsched.functions.threads import together
 from hetsched.functions.twins import undecorated
 from hetsched.functions.workload import CALL, Function, FunctionParams
 from hetsched.plug_in_errors import plug_in_error
-from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant
+from hetsched.workload import Arrays, ArraySpec, Variant
 
 REFERENCE = f"{__name__}:ProcessFunction"
 MAX_KEYWORDS = 10_000
@@ -115,7 +115,6 @@ def reason_against(call: Call) -> str:
 
 
 def _is_plain(value: Any, depth: int = 5) -> bool:
-    """Return whether text can stand for a value."""
     if type(value) in PLAIN:
         return not isinstance(value, float | complex) or bool(value - value == 0)
     if type(value) is dict:
@@ -153,13 +152,12 @@ class ProcessFunction(Function):
         return f"process {super().speed_key(p)}"
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        return (Variant("process", "1", _make),) if kind == "cpu" else ()
+        return (Variant("process", "1", lambda p, *_: _ProcessKernel(p)),) if kind == "cpu" else ()
 
 
 def process_job(
     call: Call, common: FunctionParams, first: int, end: int
 ) -> tuple[ProcessParams, dict[str, np.ndarray]]:
-    """Return the parameters and inputs of the job of units `first` to `end`."""
     units = slice(None) if call.overlap else slice(first, end)
     arrays = {f"x{i}": x[units] for i, x in enumerate(call.split)}
     arrays |= {f"w{i}": w for i, w in enumerate(call.whole)}
@@ -186,10 +184,6 @@ def failed_units(error: HetschedError) -> tuple[int, int] | None:
         return None
     first = int(found[1])
     return first, int(found[2] or first) + 1
-
-
-def _make(p: ProcessParams, chunk: int, context: KernelContext) -> Kernel:
-    return _ProcessKernel(p)
 
 
 class _ProcessKernel:

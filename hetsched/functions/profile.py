@@ -28,8 +28,6 @@ class Counted:
 
 @dataclass
 class Calls:
-    """All calls. Any thread may use it."""
-
     _rows: dict[tuple[str, str], Counted] = field(default_factory=dict)
     _remarks: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Function -> why its last divided call was without some devices."""

@@ -135,20 +135,17 @@ class Kind:
     """The function can't be called in other processes."""
 
     def stay(self, call: Call, reason: str) -> None:
-        """Don't use processes, and say why."""
         self.stays = True
         text = f"holds the interpreter's lock, and no other processes call it: {reason}"
         calls.remark(function_name(call.f), [text])
 
     def may_hold_lock(self, units: int) -> bool:
-        """Return whether that isn't known, and matters for so many units."""
         if self.calls % RETRY_CALLS == 0:
             self.holds_lock = None
         is_long = min(self.alone) * units > MIN_PROCESS_SECONDS
         return self.holds_lock is None and is_long and len(os.sched_getaffinity(0)) > 1
 
     def is_faster_alone(self, units: int, overhead: float) -> bool:
-        """Return whether the caller's thread is expected to be faster than the devices."""
         alone = min(self.alone)  # disturbances only make times longer
         if alone * units <= overhead:
             return True
@@ -162,8 +159,6 @@ _kinds: dict[tuple[Any, ...], Kind] = {}
 
 
 class Run:
-    """One call, from its first unit to its results."""
-
     def __init__(
         self,
         call: Call,
@@ -212,7 +207,6 @@ class Run:
             self._compute_range(first, end)
 
     def _compute_range(self, done: int, end: int) -> None:
-        """Compute units from `done` on."""
         call = self._call
         kind = _kinds.get(self._key)
         if kind is None:
@@ -333,7 +327,6 @@ class Run:
         return kind, done
 
     def _compute_first(self, first: int, end: int) -> tuple[Layout, ...]:
-        """Compute some units, which show what the results look like."""
         call, asked.is_true = self._call, False
         try:
             blocks = [x[first:end] for x in call.split]

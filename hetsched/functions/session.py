@@ -61,7 +61,6 @@ class Session:
         self._calls = 1
 
     def local(self) -> Local:
-        """Return the engine, started if need be. Raises as `Local`."""
         with self._lock:
             if self._local is None:
                 self._local = hetsched.Local()
@@ -91,7 +90,6 @@ class Session:
             self._overheads.append(max(0.0, seconds))
 
     def close(self) -> None:
-        """End the engine; the next call starts another one."""
         with self._lock:
             local, self._local = self._local, None
         if local is not None:

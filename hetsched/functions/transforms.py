@@ -65,7 +65,6 @@ class Library:
 
 
 def scipys_own(name: str, x: Any, keywords: Mapping[str, Any]) -> Any:
-    """Call SciPy's own function, whatever backend is set."""
     with scipy.fft.set_backend("scipy", only=True):
         return originals[name](x, **keywords)
 
@@ -75,8 +74,6 @@ def on_one_core(name: str, x: np.ndarray, keywords: Mapping[str, Any]) -> Any:
 
 
 class Request(NamedTuple):
-    """One call. `sizes` and `axes` are tuples also if the transform is along one axis."""
-
     name: str
     sizes: tuple[int, ...] | None
     axes: tuple[int, ...]
@@ -84,7 +81,6 @@ class Request(NamedTuple):
 
 
 def divisible_transform(library: Library, name: str, original: Callable[..., Any]) -> Any:
-    """Return a function of `scipy.fft` or `numpy.fft`, divided where possible."""
     parameters = inspect.signature(original).parameters.values()
     names = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
     array = names[0]

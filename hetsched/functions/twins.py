@@ -21,8 +21,6 @@ KINDS = ("cuda", "opencl")
 
 
 class Asked(threading.local):
-    """Whether this thread has asked for a namespace."""
-
     is_true = False
 
 
@@ -62,12 +60,10 @@ decorated = weakref.WeakKeyDictionary()
 
 
 def undecorated(f: Any) -> Any:
-    """Return a function without `divisible`."""
     return decorated.get(f, f) if isinstance(f, FunctionType) else f
 
 
 def twins_of(f: Any) -> dict[str, Callable[..., Any]]:
-    """Return kind of device -> what computes a function there."""
     found = {kind: twin for kind in KINDS if callable(twin := getattr(f, kind, None))}
     if isinstance(f, np.ufunc) and getattr(np, f.__name__, None) is f:  # CuPy has it, too
         found.setdefault("cuda", f)

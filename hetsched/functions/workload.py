@@ -17,7 +17,7 @@ import msgspec
 
 from hetsched.errors import JobFailed
 from hetsched.memory import MemoryDemand
-from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant, Workload
+from hetsched.workload import Arrays, ArraySpec, KernelContext, Variant, Workload
 
 if TYPE_CHECKING:
     from hetsched.functions.call import Call
@@ -40,8 +40,6 @@ def unit_layout(array: Any) -> Layout:
 
 
 class FunctionParams(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of call. `function`: its name, and hashes of its code and its keywords."""
-
     load: int
     function: str
     split: tuple[Layout, ...]
@@ -52,8 +50,6 @@ class FunctionParams(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Function(Workload):
-    """The workload of all functions."""
-
     name = "map"
     Params: type[FunctionParams] = FunctionParams
 
@@ -99,7 +95,9 @@ class Function(Workload):
         return " ".join([p.function, *layouts])
 
     def variants(self, kind: str) -> Sequence[Variant]:
-        return (Variant("function", "1", _make),) if kind in self._kinds else ()
+        if kind not in self._kinds:
+            return ()
+        return (Variant("function", "1", lambda p, _, context: _FunctionKernel(p, context)),)
 
 
 CORES, CUDA, OPENCL = Function(), Function("cuda"), Function("opencl")
@@ -111,13 +109,7 @@ def reference(kinds: Iterable[str]) -> str:
     return f"{__name__}:{'_'.join(sorted(kinds)).upper() or 'CORES'}"
 
 
-def _make(p: FunctionParams, chunk: int, context: KernelContext) -> Kernel:
-    return _FunctionKernel(p, context)
-
-
 class _FunctionKernel:
-    """Computes chunks of any call with the same parameters."""
-
     takes_range = True
 
     def __init__(self, p: FunctionParams, context: KernelContext) -> None:

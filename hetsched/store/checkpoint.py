@@ -120,7 +120,6 @@ def check_problem(path: str, record: CheckpointRecord, job: Problem) -> None:
 
 
 def _facts(problem: Problem) -> dict[str, Any]:
-    """Return what must be equal, as users see it."""
     return {
         "the workload": problem.workload,
         "the version of its state": problem.state_version,
@@ -214,7 +213,6 @@ def _check_no_nan(where: str, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def read_record(path: str) -> CheckpointRecord:
-    """Return the record of a checkpoint; its arrays aren't read."""
     with _opened(path) as (_, record):
         return record
 
@@ -256,7 +254,6 @@ def _read(
     folder: str,
     shapes: Mapping[str, tuple[tuple[int, ...], str]],
 ) -> dict[str, np.ndarray]:
-    """Return the members of `folder`, which must be as the job needs: nothing larger is read."""
     arrays = {}
     for name, (shape, dtype) in shapes.items():
         file, expected = f"{folder}/{name}.npy", np.dtype(dtype)

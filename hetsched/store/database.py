@@ -62,7 +62,6 @@ class DatabaseFormat:
 def open_database(
     path: Path | None, file_format: DatabaseFormat, vfs: str | None = None
 ) -> apsw.Connection:
-    """Open the database at `path` (None: in memory) for writing; create it if needed."""
     if path is not None and vfs is None:
         # SQLite would let others read it, and gives its journals the same mode. An existing file
         # isn't opened: closing it would end the locks of other connections of this process.
@@ -131,7 +130,6 @@ def check_version(
 
 @contextlib.contextmanager
 def transaction(connection: apsw.Connection) -> Iterator[None]:
-    """Hold the file's write lock from the start."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -47,7 +47,6 @@ _hdf5 = threading.Lock()
 
 
 def is_store(path: str | Path) -> bool:
-    """Whether a new store may replace this folder."""
     return str(path).endswith(ZARR) and any(Path(path, name).exists() for name in RECORDS)
 
 
@@ -57,7 +56,6 @@ def library(suffix: str) -> Any:
 
 
 def check_library(suffix: str) -> None:
-    """Raise Unavailable if the library for a format isn't installed."""
     name = LIBRARIES.get(suffix)
     if name is not None and importlib.util.find_spec(name) is None:
         raise Unavailable(f"{name} isn't installed: pip install 'hetsched[{EXTRAS[name]}]'")
@@ -116,7 +114,6 @@ def _layout_of_library(place: ArrayPath, stamp: tuple[int, ...]) -> ArrayLayout:
 
 
 def _print_layout(arguments: Sequence[str]) -> str:
-    """Return the layout of the array at a place, as JSON; errors don't name the file."""
     place = ArrayPath(*arguments)
     with contextlib.ExitStack() as closers:
         try:
@@ -130,7 +127,6 @@ def _print_layout(arguments: Sequence[str]) -> str:
 
 
 def _checked(place: ArrayPath, layout: ArrayLayout) -> ArrayLayout:
-    """Return a layout that jobs can use. Raises DataError."""
     dtype = np.dtype(layout.dtype)
     if dtype.kind not in NUMERIC:
         raise DataError(f"{place.file}: holds {dtype.name}; only numbers are supported")
@@ -154,7 +150,6 @@ def open_array(
 
 
 def open_place(place: ArrayPath, axis: int, closers: contextlib.ExitStack) -> np.ndarray | Stored:
-    """As `open_array`, of a file that `open_file` accepts."""
     found = _opened(place, axis, closers)
     if not isinstance(found, ArrayLayout):
         return found
@@ -280,7 +275,6 @@ _OPENERS: dict[str, Callable[[ArrayPath, int, contextlib.ExitStack], Any]] = {
 
 
 def check_new(place: ArrayPath) -> None:
-    """Check that a file of this format can be written. Raises DataError, Unavailable."""
     if place.suffix == RAW and place.part:
         raise DataError(f"{place.file}: gets the layout of the result; don't give {place.part}")
     check_library(place.suffix)

@@ -150,11 +150,9 @@ class Journal:
 
     @property
     def failure(self) -> errors.HetschedError | None:
-        """Why nothing can be written at present; None if it can."""
         return self._stall(time.monotonic()) or self._failure
 
     def close(self, deadline: float) -> bool:
-        """Write what waits and close the file; return whether that was done in `deadline` s."""
         with self._lock:
             self._is_closing = True
             self._lock.notify()
@@ -257,7 +255,6 @@ class Journal:
     def _report(
         self, results: Sequence[tuple[journal_records.Write, errors.HetschedError | None]]
     ) -> None:
-        """Call the callbacks, on the loop's thread."""
         for write, outcome in results:
             if write.on_done is None:
                 continue

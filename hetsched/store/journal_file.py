@@ -261,7 +261,6 @@ class JournalFile:
         return self._readable()
 
     def _failed(self, error: Exception) -> errors.HetschedError:
-        """Drop the connection, and return the error to report."""
         code = self._connection.system_errno if self._connection is not None else 0
         self._drop_connection()
         # SQLite has an error of its own for ENOSPC only.
@@ -269,7 +268,6 @@ class JournalFile:
         return write_error(self._path, apsw.FullError(os.strerror(code)) if is_full else error)
 
     def _drop_connection(self) -> None:
-        """Close a connection that failed, and write nothing more."""
         connection, self._connection = self._connection, None
         self._must_repair = True
         if connection is not None:

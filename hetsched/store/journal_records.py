@@ -70,8 +70,6 @@ class JobForgotten(msgspec.Struct, frozen=True):
 
 
 class NumbersReserved(msgspec.Struct, frozen=True):
-    """Numbers up to this one may be given to jobs."""
-
     upto: int
 
 
@@ -95,7 +93,6 @@ class NumberBlocks:
         self._reserve = reserve
 
     def take(self) -> int:
-        """Raises TryAgain."""
         if self.last >= self.reserved:
             raise errors.TryAgain(
                 "the journal's disk is slow: there are no new job numbers; try again"
@@ -241,7 +238,6 @@ _SQL: dict[type, str] = {
 
 
 def statement(record: Record) -> tuple[str, dict[str, Any]]:
-    """Return the SQL of `record`, and its values. Raises msgspec's errors."""
     row = msgspec.structs.asdict(record)
     if isinstance(record, JournaledJob):
         row["spec"] = _encode(record.spec)

@@ -77,7 +77,6 @@ class MatrixHeader:
 
 
 def is_matrix_file(fd: int) -> bool:
-    """Return whether a file, if it holds an array at all, isn't a .npy file."""
     with suppress(OSError):
         start = os.pread(fd, len(MARKET_MAGIC), 0)
         return start.startswith((MARKET_MAGIC, NPZ_MAGIC, GZIP_MAGIC))
@@ -134,7 +133,6 @@ def _market_header(path: str, start: bytes) -> MatrixHeader:
 
 
 def _npz_header(path: str, archive: zipfile.ZipFile) -> MatrixHeader:
-    """Return what SciPy or NumPy has saved, as far as a few headers tell."""
     names = [name for name in archive.namelist() if name.endswith(".npy")]
     is_matrix = "format.npy" in names
     if not is_matrix and len(names) != 1:
@@ -198,7 +196,6 @@ def reading_seconds(size: int) -> float:
 
 
 def _save_parts(arguments: Sequence[str]) -> str:
-    """Read the file behind the first descriptor into the memfds that follow."""
     fd, *outputs = map(int, arguments)
     for output, array in zip(outputs, _arrays(fd, len(outputs) > 1), strict=True):
         with open(output, "wb") as file:

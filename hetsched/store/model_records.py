@@ -58,8 +58,6 @@ class ModelKey(msgspec.Struct, frozen=True, order=True):
 
 
 class StoredModel(ModelKey, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One model: its key and its observations, oldest first."""
-
     runs: Count
     observations: tuple[Sample, ...]
 
@@ -152,7 +150,6 @@ def read(connection: apsw.Connection, key: Key, kind: type[Record]) -> Record | 
 
 
 def read_keys(connection: apsw.Connection, kind: type[_KeyType]) -> list[_KeyType]:
-    """Return all keys of one kind, those written least recently first."""
     sql = "SELECT key FROM record WHERE kind = ? ORDER BY id"
     rows = connection.execute(sql, (_KINDS[kind],))
     return [msgspec.json.decode(text, type=kind) for (text,) in rows]
@@ -171,7 +168,6 @@ def write(connection: apsw.Connection, key: Key, value: Stored) -> None:
 
 
 def delete_models(connection: apsw.Connection, keys: Iterable[ModelKey]) -> None:
-    """Delete these models, and their races."""
     rows = [(_KINDS[type(each)], _json(each)) for key in keys for each in (key, key.race_key)]
     connection.executemany("DELETE FROM record WHERE kind = ? AND key = ?", rows)
 

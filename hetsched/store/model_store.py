@@ -129,7 +129,6 @@ class ModelStore:
     # ---- the file
 
     def flush(self) -> None:
-        """Write what is new; what can't be written is kept for the next time."""
         if not (self._new_runs or self._new_races):
             return
         try:
@@ -149,20 +148,15 @@ class ModelStore:
 
     def _refresh(self) -> None:
         """Drop what was read if another process has written since, to be read again."""
-
-        def read_version(connection: apsw.Connection) -> int:
-            database.check_version(connection, model_records.FORMAT, self._name)
-            return database.data_version(connection)
-
-        data_version = self._read(read_version)
+        data_version = self._read(database.data_version)
         if data_version is not None and data_version != self._data_version:
             self._data_version = data_version
             self._histories.clear()
             self._races.clear()
 
     def _read(self, action: Callable[[apsw.Connection], T]) -> T | None:
-        """Return what `action` returns; None if the file can't be used."""
         try:
+            database.check_version(self._connection, model_records.FORMAT, self._name)
             return action(self._connection)
         except (*database.DAMAGE, database.RefusedFile) as error:
             self._warn(error)
@@ -200,7 +194,6 @@ class ModelStore:
 
 
 def _open(path: Path | None, read_only: bool) -> apsw.Connection:
-    """Open the file; one that can't be read is set aside for a new one, unless `read_only`."""
     if path is None or (read_only and not path.exists()):
         return database.open_database(None, model_records.FORMAT)
     if read_only:

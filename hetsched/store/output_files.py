@@ -18,13 +18,16 @@ again, if it belongs to the same job on the same inputs.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import hashlib
 import math
 import os
+import secrets
 import shutil
 import stat
+import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +47,7 @@ MAX_RECORD = 1 << 20
 """Bytes of a record of finished parts; a range takes about ten."""
 UNSUPPORTED = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 """Errors of a file system without hard links, or that can't promise space."""
+_syncfs = ctypes.CDLL(None, use_errno=True).syncfs
 
 Ranges = tuple[tuple[int, int], ...]
 """Units [first, end), ascending, apart from each other."""
@@ -92,7 +96,6 @@ class PreparedOutput(msgspec.Struct, frozen=True):
             self.discard()
 
     def discard(self) -> None:
-        """Remove the hidden name, unless another file has it by now."""
         _remove_hidden(os.fsdecode(self.temporary), self.inode)
 
     def _name(self) -> None:
@@ -148,7 +151,6 @@ def publish_all(outputs: Sequence[PreparedOutput], sync: bool = True) -> None:
 
 
 def publish_or_discard(outputs: Sequence[PreparedOutput], sync: bool = True) -> None:
-    """Name files of which no journal knows."""
     try:
         publish_all(outputs, sync)
     finally:
@@ -183,7 +185,6 @@ class OutputFile:
 
     @property
     def packed_bytes(self) -> int:
-        """Bytes that `prepare` packs."""
         return os.fstat(self.fd).st_size if self.packed is not None and self.fd >= 0 else 0
 
     def write(self, data: bytes | memoryview, offset: int = 0) -> None:
@@ -207,7 +208,7 @@ class OutputFile:
                 elif not self.store:
                     self._complete(self.fd, sync)
                 elif sync or self.force:
-                    _fsync_tree(self.store)
+                    sync_all(self.store)
                 if temporary != self.hidden:
                     _remove(self.hidden)
                     _remove(parts_path(self.hidden))
@@ -234,7 +235,7 @@ class OutputFile:
             if place.suffix == ZARR:
                 formats.pack_store(self.fd, packed.shape, packed.dtype, packed.axis, path)
                 if sync or self.force:
-                    _fsync_tree(path)
+                    sync_all(path)
             else:
                 with open(_open_new(path), "r+b", buffering=0) as file:
                     offset = formats.begin(place, file.fileno(), packed.shape, packed.dtype)
@@ -250,15 +251,13 @@ class OutputFile:
             raise errors.IOFailure(f"{self.path}: can't be packed: {reason_of(error)}") from error
         return path
 
-    def publish(self) -> None:
-        """Give the complete file its name, atomically."""
+    def publish(self, sync: bool = True) -> None:
         try:
-            publish_or_discard([self.prepare()])
+            publish_or_discard([self.prepare(sync)], sync)
         finally:
             self.close()
 
     def discard(self) -> None:
-        """Close the file and, unless it was prepared, remove it."""
         if self.fd >= 0 and not self.is_prepared:
             _remove_hidden(self.hidden, os.fstat(self.fd).st_ino)
         self.close()
@@ -284,13 +283,15 @@ def create_output(
     token: str = "",
     identity: str = "",
     axis: int = 0,
+    alone: bool = False,
 ) -> OutputFile:
     """Create an unfinished file for an array, with all its space allocated.
 
-    `axis`: of its units, which are written one after the other all the same. `inputs` (st_dev,
-    st_ino) must not be the output. `token` determines the hidden name: a file of that name is a
-    leftover, and replaced. But one with the same `identity` (of the job and its inputs), in which
-    units are known to be complete, is opened again.
+    `axis`: of its units, which are written one after the other all the same. `alone`: no other
+    process may write the same file now. `inputs` (st_dev, st_ino) must not be the output.
+    `token` determines the hidden name: a file of that name is a leftover, and replaced. But one
+    with the same `identity` (of the job and its inputs), in which units are known to be complete,
+    is opened again.
     """
     place, nbytes = split_path(path), math.prod(shape) * np.dtype(dtype).itemsize
     formats.check_new(place)
@@ -304,7 +305,7 @@ def create_output(
             os.ftruncate(fd, 0)
         return 0 if is_packed else offset
 
-    output = create_file(place.file, nbytes, force, inputs, token, identity, begin)
+    output = create_file(place.file, nbytes, force, inputs, token, identity, begin, alone)
     if is_packed:
         output.packed = Packed(place, shape, dtype, axis)
     return output
@@ -318,6 +319,7 @@ def create_file(
     token: str = "",
     identity: str = "",
     begin: Callable[[int], int] = lambda fd: 0,
+    alone: bool = False,
 ) -> OutputFile:
     """Create an unfinished file with room for `nbytes`; see `create_output`.
 
@@ -334,7 +336,7 @@ def create_file(
             _remove_all(hidden)
             fd = _open_new(hidden)
         else:
-            fd, hidden = _open_hidden(target)
+            fd, hidden = _open_hidden(target, alone)
     output = OutputFile(fd, target, hidden, force, mode)
     try:
         output.offset = begin(fd)
@@ -355,7 +357,6 @@ def check_output(
     force: bool = False,
     inputs: Collection[tuple[int, int]] = (),
 ) -> OutputClaim:
-    """Check what `create_output` would, but for the space, and return what the file will need."""
     place = split_path(path)
     formats.check_new(place)
     target, _ = _checked_target(place.file, force, inputs)
@@ -370,16 +371,13 @@ def check_folder(path: str, nbytes: int) -> None:
     """Check that a file of `nbytes` can be created at `path`, by creating one there: a file system
     may be read-only, or full.
     """
-    output = create_file(path, 0, force=True)
-    try:
-        check_room(path, output.fd, nbytes)
-    finally:
-        output.discard()
+    target, _ = _checked_target(path, True, ())
+    with creation_errors(path), tempfile.TemporaryFile(dir=os.path.dirname(target)) as file:
+        check_room(path, file.fileno(), nbytes)
 
 
 @contextlib.contextmanager
 def publishing(output: OutputFile) -> Iterator[OutputFile]:
-    """Publish the file at the end of the block, which writes it; discard it if that fails."""
     try:
         yield output
         output.publish()
@@ -433,14 +431,20 @@ def _usual_hidden(target: str) -> str:
     return _hidden_path(target, digest)
 
 
-def _open_hidden(target: str) -> tuple[int, str]:
+def _open_hidden(target: str, alone: bool) -> tuple[int, str]:
     """Open a new hidden file; replace one that a killed process has left: its lock is free."""
     hidden = _usual_hidden(target)
     while True:
-        with contextlib.suppress(FileNotFoundError):
+        try:
             if (leftover := _open_locked(hidden, target, os.O_RDWR)) is not None:
                 _remove_all(hidden)
                 os.close(leftover)
+        except FileNotFoundError:
+            pass
+        except errors.CantCreate:
+            if alone:
+                raise
+            hidden = _hidden_path(target, secrets.token_hex(8))
         with contextlib.suppress(FileExistsError):  # another process was faster
             fd = _open_locked(hidden, target, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             if fd is not None:
@@ -599,17 +603,14 @@ def _hidden_path(target: str, token: str) -> str:
 
 
 def parts_path(hidden: str) -> str:
-    """Return the path of the record of what is complete in a hidden file."""
     return f"{hidden}s"
 
 
 def packed_path(hidden: str) -> str:
-    """Return the path of what a hidden file is packed into."""
     return f"{hidden}.packed"
 
 
 def merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """Return ranges in order, those that touch as one; empty ones are left out."""
     result: list[tuple[int, int]] = []
     for first, end in sorted(ranges):
         if result and first <= result[-1][1]:
@@ -658,7 +659,6 @@ def replace_file(path: str, raw: bytes) -> None:
 
 
 def _remove(path: str) -> None:
-    """Remove a file, or the folder of a store, if it is there."""
     if Path(path).is_dir() and not Path(path).is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -666,14 +666,12 @@ def _remove(path: str) -> None:
             Path(path).unlink()
 
 
-def _fsync_tree(folder: str) -> None:
-    for path, _, names in os.walk(folder):
-        for each in (*(os.path.join(path, name) for name in names), path):
-            fd = os.open(each, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                fsync(each, fd)
-            finally:
-                os.close(fd)
+def sync_all(path: str) -> None:
+    """Wait until all that was written to the file system of `path` is on disk."""
+    with open_folder(path) as folder:
+        if _syncfs(folder):
+            code = ctypes.get_errno()
+            raise write_error(path, OSError(code, os.strerror(code)))
 
 
 def fsync(path: str, fd: int) -> None:

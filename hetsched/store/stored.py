@@ -79,8 +79,6 @@ class Target(Stored):
 
 
 class Place:
-    """Where the results of some units go."""
-
     def __init__(self, target: Target, first: int, end: int) -> None:
         self._target, self._first, self._end = target, first, end
         self.shape = (end - first, *target.shape[1:])
