@@ -387,7 +387,7 @@ class EpochRunner:
         """Store present values, which the partials of later iterations will replace."""
         for name in names:
             array = self._run.partials[name]
-            array[:, home.combined_slot(array)] = self._values.now[name]
+            array[:, home.COMBINED] = self._values.now[name]
 
     def _restore_values(self) -> None:
         """Take the values after the iteration before the epoch, as `Iterate.previous` says."""
@@ -399,7 +399,7 @@ class EpochRunner:
                 now[name] = self._combined(name, iteration, previous)
             else:
                 array = self._run.partials[name]
-                saved = array[iteration % 2, home.combined_slot(array)]
+                saved = array[iteration % 2, home.COMBINED]
                 now[name] = np.array(saved, dtype=self._run.reductions[name].dtype)
         self._values = Values(now, now)
 

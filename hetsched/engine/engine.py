@@ -134,12 +134,16 @@ class Engine:
 
     async def _check_earlier(self, job: JobRecord) -> None:
         """Check the recovered jobs that `job` comes after: they may write what it reads."""
-        for number in sorted(job.after):
-            earlier = self.queue.unfinished(number)
-            if earlier is not None and earlier.checked is None:
-                await self._check_earlier(earlier)
-                with contextlib.suppress(Exception):  # it fails when its turn comes
-                    await self.scheduler.check_again(earlier)
+        found: dict[int, JobRecord] = {}
+        numbers = list(job.after)
+        while numbers:  # a chain may have as many jobs as the queue
+            earlier = self.queue.unfinished(numbers.pop())
+            if earlier is not None and earlier.checked is None and earlier.number not in found:
+                found[earlier.number] = earlier
+                numbers += earlier.after
+        for _, earlier in sorted(found.items()):
+            with contextlib.suppress(Exception):  # it fails when its turn comes
+                await self.scheduler.check_again(earlier)
 
     def _refuse(self, job: JobRecord, error: Exception) -> None:
         self._submissions.pop(job, None)

@@ -22,7 +22,8 @@ from hetsched.bounded_cache import BoundedCache
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.explanations import MAX_KEPT_BYTES, MAX_KEPT_JOBS, JobSnapshot, subject_of
 from hetsched.engine.planning.job_planning import LearningTask
-from hetsched.engine.run import attempt
+from hetsched.engine.processes.fleet import Lost
+from hetsched.engine.run.attempt import Event
 from hetsched.engine.run.runner import JobRunner
 from hetsched.engine.small_jobs import SmallJobs
 from hetsched.engine.threads import Step
@@ -32,7 +33,6 @@ from hetsched.jobs.table import JobRecord, unstarted
 from hetsched.planner.records import JobPlan
 from hetsched.store import output_files
 from hetsched.store.journal_records import job_token
-from hetsched.transport.device_messages import AttemptEvent
 from hetsched.transport.loop import Timer
 
 if TYPE_CHECKING:
@@ -102,10 +102,7 @@ class Scheduler:
         self.advance()
 
     def cancel(self, job: JobRecord) -> None:
-        """Stop a job between chunks. No effect if it has ended.
-
-        An iterative job with checkpoints writes one first; a second call ends it at once.
-        """
+        """Stop a job between chunks; at the first call, one with checkpoints saves its state."""
         self._stop(job, errors.Cancelled(f"job {job.number} was cancelled"), saves_state=True)
         self.advance()
 
@@ -161,12 +158,6 @@ class Scheduler:
             " explained"
         )
 
-    def on_message(self, device: str, message: AttemptEvent) -> None:
-        self.tell(attempt.Message(device, message))
-
-    def on_ready(self, device: str) -> None:
-        self.tell(attempt.Joined(device))
-
     def on_memory(self, device: str, has_changed: bool, is_released: bool) -> None:
         """Note that jobs may use another amount of a device's memory, or what it has released."""
         if has_changed:
@@ -187,9 +178,9 @@ class Scheduler:
         if any(each.is_stopping for each in users):
             charged = []
         for runner in list(self.runners.values()):
-            runner.tell(attempt.Lost(device, reason, counts=runner in charged))
+            runner.tell(Lost(device, reason, counts=runner in charged))
 
-    def tell(self, event: attempt.Event) -> None:
+    def tell(self, event: Event) -> None:
         """Tell all jobs; each takes in what is about its present attempt."""
         for runner in list(self.runners.values()):
             runner.tell(event)

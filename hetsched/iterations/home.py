@@ -117,11 +117,6 @@ def write_buffer(array: StateArray, part: Part, iteration: int) -> int:
     return iteration % 2
 
 
-def first_row(array: StateArray, load: int, iteration: int) -> int:
-    """Return where the load's rows after `iteration` begin in the home copy, in rows of it."""
-    return read_buffer(array, Part.FINISH, iteration) * (load + 2 * array.halo) + array.halo
-
-
 def mirrored_rows(array: StateArray, home: Any, rows: Rows) -> Iterator[tuple[Any, Any]]:
     """Yield (row beyond an edge, the row of `rows` that it repeats) of a buffer, `home`."""
     halo, load = array.halo, rows.load
@@ -145,6 +140,8 @@ def mirrored_rows(array: StateArray, home: Any, rows: Rows) -> Iterator[tuple[An
 
 PARTIALS = "partials/"
 """Before the name of a reduction: the name of the array of its partial results."""
+COMBINED = -1
+"""The slot that has combined values."""
 
 _COMBINE: dict[str, Callable[[Sequence[np.ndarray]], Any]] = {
     "sum": np.add.reduce,
@@ -156,10 +153,6 @@ _COMBINE: dict[str, Callable[[Sequence[np.ndarray]], Any]] = {
 def partials_shape(reduction: Reduction, slots: int) -> tuple[int, ...]:
     """Return the shape of the array of a reduction for `slots` devices: (2, slots + 1, ...)."""
     return (2, slots + 1, *reduction.shape)
-
-
-def combined_slot(partials: np.ndarray) -> int:
-    return int(partials.shape[1]) - 1
 
 
 def slot_of(

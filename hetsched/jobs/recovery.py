@@ -44,10 +44,7 @@ class SavedWork(NamedTuple):
 def recover(
     durability: Durability, contents: JournalContents, seconds: float
 ) -> tuple[list[JobRecord], list[JobRecord]]:
-    """Take over all jobs of the journal; return those to run, by number, and the ended ones.
-
-    Files that were to get their names, and what jobs have saved, may take so many `seconds` each.
-    """
+    """Take over all jobs of the journal, within `seconds`; return those to run, and ended ones."""
     publishing = [job for job in contents.open_jobs if job.stage == "publishing"]
     finished = _in_time(_finish, publishing, "publications", seconds)
     late = errors.IOFailure(

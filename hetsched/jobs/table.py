@@ -299,10 +299,7 @@ class KeptResults:
         return True
 
     def make_room(self, nbytes: int, in_use: Collection[int] = ()) -> None:
-        """Release so many bytes before they expire, the oldest results first.
-
-        Not of a job that is still being fetched, nor of one whose segments are all `in_use`.
-        """
+        """Release the oldest results, none that is awaited nor whose memory is all `in_use`."""
         if nbytes <= 0:
             return
         now = time.monotonic()

@@ -135,14 +135,3 @@ def test_a_preparation_that_succeeds_shows_that_a_variant_is_not_broken() -> Non
 
     assert reason(failures, "4") == ""
     assert reason(failures, "1") == "no library"
-
-
-def test_a_variant_is_tried_again_after_a_minute_then_after_two() -> None:
-    failures = Failures()
-    failures.fail_variant(VARIANT, "3", "no memory", 0.0)
-    assert reason(failures, "3", FIRST_BAR_SECONDS) == ""
-
-    failures.fail_variant(VARIANT, "3", "no memory", FIRST_BAR_SECONDS)
-
-    assert reason(failures, "3", 2.9 * FIRST_BAR_SECONDS) == "no memory"
-    assert reason(failures, "3", 3 * FIRST_BAR_SECONDS) == ""

@@ -31,7 +31,11 @@ def test_a_core_that_is_starting_when_the_others_rest_ends_as_well(
     )
     fleet = Fleet(Probe((spec,)), loop, DeadlinesConfig(), arena)
     fleet.listener = cast(
-        Any, SimpleNamespace(on_ready=said.append, on_lost=lambda device, why: said.append(why))
+        Any,
+        SimpleNamespace(
+            tell=lambda event: said.append(event.device),
+            on_lost=lambda device, why: said.append(why),
+        ),
     )
 
     async def at_rest() -> None:

@@ -34,7 +34,6 @@ from hetsched.engine.admission.resolved_job import (
     file_key,
     is_plain,
     load_workload,
-    not_saving_note,
     plug_in,
 )
 from hetsched.engine.threads import Pool, Step
@@ -97,10 +96,7 @@ class Admission:
         self.uses = JobUses()  # Of all unfinished jobs, by the scheduler
 
     async def check(self, spec: JobSpec, *, is_readmitted: bool = False) -> ResolvedJob:
-        """Check a job; its files are closed. `is_readmitted`: an earlier daemon has accepted it.
-
-        Nobody waits for a thread that hangs once the caller is cancelled.
-        """
+        """Check a job; its files are closed. `is_readmitted`: an earlier daemon accepted it."""
         machine, key = self._machine(), b""
         if not has_files(spec):
             references = spec.inputs.items()
@@ -129,10 +125,7 @@ class Admission:
         return job
 
     async def open(self, spec: JobSpec, checked: ResolvedJob, token: str = "") -> ResolvedJob:
-        """Open the inputs as they are now, and create the outputs with all their space.
-
-        `token`: determines the hidden names of the output files.
-        """
+        """Open the inputs as they are now; create the outputs, hidden by names with `token`."""
         machine = self._machine()
 
         def open_files(step: Step) -> ResolvedJob:
@@ -346,12 +339,13 @@ def bind(
     infos = [info for info in machine.infos if info.name in job.devices]
     if job.workload.in_threads != "no" and any(ref.lent for ref in arena_refs(spec)):
         _choose_threads(job, infos, machine.absent)
-    if spec.memory_limit is not None and not any(info.link for info in infos):
+    has_link = any(info.link for info in infos)
+    if spec.memory_limit is not None and not has_link:
         raise errors.UsageError(
             f"memory_limit: {format_bytes(spec.memory_limit)}, but none of the job's devices has"
             f" memory of its own ({', '.join(job.devices)}); leave it out"
         )
-    if spec.schedule != "best" and not any(info.link for info in infos):
+    if spec.schedule != "best" and not has_link:
         job.notes.append(
             f"schedule {spec.schedule}: changes nothing on {', '.join(job.devices)}, which copy"
             " nothing; it is for devices with memory of their own"
@@ -360,13 +354,13 @@ def bind(
         if array.is_input:
             _bind_input(job, array, stored.get(array.name))
     _bind_outputs(job, spec)
-    if job.iterative is not None and not spec.checkpoint:
-        _drop_needless_saves(job, infos, machine.arena_limit)
+    if job.iterative is not None and not (spec.checkpoint or has_link):  # all rows are at home
+        job.iterative = replace(job.iterative, saved=())
     if job.inputs and job.generate:
         generated = [array.name for array in job.generate]
         names = ", ".join(job.workload.user_names(generated))
         job.notes.append(f"input {names}: not given, so generated")
-    _check_shared_memory(job, machine.arena_limit)
+    _check_shared_memory(job, machine.arena_limit, saves=bool(spec.checkpoint))
     return job
 
 
@@ -414,16 +408,6 @@ def _check_kind(spec: JobSpec, declaration: Declaration) -> None:
             f"{declaration.workload.name} has no iterations, so {names} can't be used with it: it"
             " is computed in one pass"
         )
-
-
-def _drop_needless_saves(job: ResolvedJob, infos: Sequence[DeviceInfo], limit: int) -> None:
-    """Save nothing, unless a device keeps rows in memory of its own and there may be room."""
-    assert job.iterative is not None
-    if any(info.link for info in infos):
-        if _shared_bytes(job) <= limit:
-            return
-        job.notes.append(not_saving_note(job.iterative.saved))
-    job.iterative = replace(job.iterative, saved=())
 
 
 def _bind_input(job: ResolvedJob, array: ArraySpec, stored: StoredArray | None) -> None:
@@ -560,8 +544,21 @@ def _overlap(one: StoredArray | ArenaRef, other: ArenaRef) -> bool:
 # ---- shared memory
 
 
-def _check_shared_memory(job: ResolvedJob, limit: int) -> None:
-    needed = _shared_bytes(job)
+def _check_shared_memory(job: ResolvedJob, limit: int, *, saves: bool) -> None:
+    """Raise DataError unless what the job allocates fits; what devices save only if it `saves`."""
+    arrays = list(job.generate)
+    if job.iterative is None:
+        arrays += [array for array in job.specs if array.name in job.into]
+    else:
+        in_state = job.results_in_state
+        for array in job.specs:
+            stored = job.inputs.get(array.name)
+            is_copied = stored is not None and not is_plain(stored, array)
+            if is_copied or (array.is_output and array.name not in in_state):
+                arrays.append(array)
+        arrays += job.iterative.work_arrays(job.load, len(job.devices))
+        arrays += job.iterative.saved if saves else ()
+    needed = sum([array_bytes(array, job.load) for array in arrays])
     if needed <= limit:
         return
     if job.iterative is not None:
@@ -580,23 +577,6 @@ def _check_shared_memory(job: ResolvedJob, limit: int) -> None:
         f"{job.workload.name} with {load} needs {format_bytes(needed)} of shared memory,"
         f" the limit here is {format_bytes(limit)}; {largest}; or stream it with --input, --output"
     )
-
-
-def _shared_bytes(job: ResolvedJob) -> int:
-    """Return the bytes of the segments that the job allocates: all arrays of an iterative one."""
-    arrays = list(job.generate)
-    if job.iterative is None:
-        arrays += [array for array in job.specs if array.name in job.into]
-    else:
-        in_state = job.results_in_state
-        for array in job.specs:
-            stored = job.inputs.get(array.name)
-            is_copied = stored is not None and not is_plain(stored, array)
-            if is_copied or (array.is_output and array.name not in in_state):
-                arrays.append(array)
-        arrays += job.iterative.work_arrays(job.load, len(job.devices))
-        arrays += job.iterative.saved
-    return sum([array_bytes(array, job.load) for array in arrays])
 
 
 # ---- output files

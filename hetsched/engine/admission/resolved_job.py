@@ -30,7 +30,7 @@ from hetsched.sparse import Shapes
 from hetsched.store import output_files
 from hetsched.transport.control import CONTROL, control_words
 from hetsched.transport.device_messages import StoredArray
-from hetsched.units import NUMBER_LIMIT, format_bytes
+from hetsched.units import NUMBER_LIMIT
 from hetsched.workload import (
     ArraySpec,
     BaseWorkload,
@@ -185,10 +185,7 @@ _file_numbers = itertools.count()
 
 
 def file_key(fd: int) -> int:
-    """Return another key for an open file: negative, unlike a segment's id, and never used twice.
-
-    A descriptor's number is: by the next file, while device processes still have this one.
-    """
+    """Return a new key for an open file: negative, unlike a segment's id, and never used again."""
     return -1 - (next(_file_numbers) * _MAX_DESCRIPTORS + fd)
 
 
@@ -210,14 +207,6 @@ def is_plain(stored: StoredArray, spec: ArraySpec) -> bool:
 
 def array_bytes(spec: ArraySpec, load: int) -> int:
     return math.prod(spec.shape(load)) * np.dtype(spec.dtype).itemsize
-
-
-def not_saving_note(saved: Sequence[ArraySpec]) -> str:
-    nbytes = sum(array_bytes(array, 1) for array in saved)
-    return (
-        f"GPUs store their rows after each iteration: no room in shared memory for"
-        f" {format_bytes(nbytes)} to save them in (arena.limit in the config)"
-    )
 
 
 # ---- what the code of a workload says

@@ -151,10 +151,7 @@ def find_candidates(
 def with_idle_runs(
     job: ResolvedJob, candidates: Sequence[Candidate], state: PlanningState
 ) -> list[Candidate]:
-    """Return the candidates with the runs since their last one, and since their last real share.
-
-    Estimates, as most runs are forgotten; a share of one unit may be a probe.
-    """
+    """Return the candidates with estimates of the runs since their last one, and last real one."""
     keys = {c.info.name: _model_keys(job, c.info, state) for c in candidates}
     busiest = max(itertools.chain(*keys.values()), key=state.store.runs, default=None)
     if busiest is None:  # what they could run has failed meanwhile

@@ -59,6 +59,30 @@ absent: it has failed to start too often; or it was killed and its process doesn
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Message:
+    """`device` has sent `message` about an attempt."""
+
+    device: str
+    message: device_messages.AttemptEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The process of `device` died."""
+
+    device: str
+    reason: str
+    counts: bool = True  # Whether the job that hears of it may be the cause
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The process of `device` has started or restarted, without any state of a job."""
+
+    device: str
+
+
 @dataclass(eq=False)
 class Host:
     spec: ProcessSpec
@@ -457,7 +481,7 @@ class Fleet:
         elif isinstance(event, device_messages.CommandFailed) and not event.attempt:
             log.warning("%s: between two jobs: %s", host.name, event.error.message)
         else:
-            self.listener.on_message(host.name, event)
+            self.listener.tell(Message(host.name, event))
 
     def _on_hello(self, host: Host, process: DeviceLink, hello: device_messages.Hello) -> None:
         if host.kill_reason:
@@ -477,7 +501,7 @@ class Fleet:
                 process.attach_file(0, self._tails[group], TAIL_BYTES, "tail")
             self._flush_soon(host)
         log.info("device ready: %s", host.name)
-        self.listener.on_ready(host.name)
+        self.listener.tell(Joined(host.name))
         self._note_change()
         if self._is_resting:
             self._rest(host)

@@ -24,10 +24,7 @@ MAX_EVENTS_PER_CALL = 256
 
 
 class DeviceLink(ABC):
-    """A running device loop. Belongs to one thread, except for `kill`.
-
-    Poll `fileno()` for events, `end_fd` for the end of the loop.
-    """
+    """A running device loop, for one thread but for `kill`. Poll `fileno()` and `end_fd`."""
 
     name: str  # What runs the loop, for messages
     pid: int
@@ -77,11 +74,7 @@ class DeviceLink(ABC):
         self.send(device_messages.Detach(attached))
 
     def flush(self) -> None:
-        """Send all commands as one message, or queue it until the process reads; never block.
-
-        Raises InternalError if the process must hang, as so much is queued; OSError if no
-        descriptors are left for a large message: the next flush tries again.
-        """
+        """Send all commands, or queue them until they are read. Raises InternalError, OSError."""
         if self._commands:
             self._pack()
         self._send_queued()

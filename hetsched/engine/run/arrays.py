@@ -22,11 +22,10 @@ from hetsched.engine.admission.resolved_job import (
     fd_of_key,
     file_key,
     is_plain,
-    not_saving_note,
 )
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.threads import Step, TaskLate, entering
-from hetsched.iterations.home import first_row
+from hetsched.iterations.home import Part, read_buffer
 from hetsched.job import ArenaRef
 from hetsched.jobs.table import JobRecord
 from hetsched.planner.records import Assignment
@@ -35,6 +34,7 @@ from hetsched.transport import device_messages
 from hetsched.transport.arena import Arena
 from hetsched.transport.control import CONTROL, IterationControl
 from hetsched.transport.pages import map_unpopulated
+from hetsched.units import format_bytes
 from hetsched.workload import ArraySpec
 
 if TYPE_CHECKING:
@@ -46,10 +46,7 @@ which count as time of the first chunk. Arbitrary; less than a tenth of the leas
 
 
 class JobArrays:
-    """Arrays of one job; allocates generated inputs, and results without a caller's array.
-
-    Of an iterative job everything is in the arena, with its state and what devices save.
-    """
+    """Where the arrays of one job are: of an iterative one all in the arena, with its state."""
 
     control: IterationControl  # Of an iterative job, once allocated
 
@@ -127,8 +124,9 @@ class JobArrays:
         assert job.iterative is not None
         array = job.iterative.results[spec.name]
         (state,) = (stored for stored in self.stored if stored.array == array.name)
-        row_bytes = array_bytes(spec, job.load) // job.load
-        offset = first_row(array, job.load, job.iterative.max_iterations) * row_bytes
+        buffer = read_buffer(array, Part.FINISH, job.iterative.max_iterations)
+        first = buffer * (job.load + 2 * array.halo) + array.halo
+        offset = first * array_bytes(spec, job.load) // job.load
         self._arena.retain(state.key)
         self._add_result(spec, state.key, offset)
         return self._layout(spec, state.key, offset=offset)
@@ -147,7 +145,11 @@ class JobArrays:
                 raise
             while len(self._allocated) > before:
                 self._arena.release(self._allocated.pop())
-            self.notes.append(not_saving_note(arrays))
+            nbytes = sum(array_bytes(array, self.job.load) for array in arrays)
+            self.notes.append(
+                "GPUs store their rows after each iteration: no room in shared memory for"
+                f" {format_bytes(nbytes)} to save them in (arena.limit in the config)"
+            )
             return
         self.stored += map(self._layout, arrays, segments)
 

@@ -16,13 +16,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from hetsched import errors
 from hetsched.device import Chunk, ChunkTimes, DeviceInfo
+from hetsched.engine.processes.fleet import Joined, Lost, Message
 from hetsched.planner.learning import DeviceRun
 from hetsched.planner.records import Assignment, JobPlan
 from hetsched.store import output_files
@@ -45,30 +45,6 @@ SILENCE_CHECKS = 8
 """How often devices are looked at within `deadlines.chunk`, without which they are silent."""
 RANDOM_SAMPLES = 8
 """Random units compared with the reference, besides the edges of shares."""
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """`device` has sent `message` about this attempt."""
-
-    device: str
-    message: device_messages.AttemptEvent
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """The process of `device` died."""
-
-    device: str
-    reason: str
-    counts: bool = True  # Whether this job may be the cause; not if a small one may be
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """The process of `device` has started or restarted, without any state of the job."""
-
-    device: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +77,7 @@ Waits = Callable[[float], Mapping[str, DeviceWait]]
 
 
 class Attempt:
-    """One attempt of a run. Within ``async with``, devices work for it."""
+    """One attempt of a run. Devices work for it until it is released, or has been stopped."""
 
     def __init__(self, runner: JobRunner, plan: JobPlan, infos: Iterable[DeviceInfo]) -> None:
         self.runner = runner
@@ -111,7 +87,7 @@ class Attempt:
         self.infos = {info.name: info for info in infos}  # Device -> its description
         # Device -> its assignment; only devices with chunks
         self.assignments = remaining_assignments(plan.assignments, runner.job.finished)
-        self.live: set[str] = set()  # Assigned devices with a running process
+        self.live = set(self.assignments)  # Those with a running process
         self.prepared: set[str] = set()  # Live devices with a prepared kernel
         self.joining: dict[str, float] = {}  # Restarted device -> when it was asked to prepare
         # Device -> (units, times) of its finished chunks; of very many, neighbours are merged
@@ -144,26 +120,15 @@ class Attempt:
     def chunk_counts(self) -> dict[str, int]:
         return {device: len(times) for device, times in self.times.items()}
 
-    async def __aenter__(self) -> Self:
-        self.live.update(self.assignments)
-        return self
+    def release(self) -> None:
+        """Let devices forget it; it has ended well."""
+        for device in self.assignments:
+            self._fleet.send(device, device_messages.Release(self.id))
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            if error is None:
-                for device in self.assignments:
-                    self._fleet.send(device, device_messages.Release(self.id))
-            elif not isinstance(error, GeneratorExit):  # raised when the loop has ended
-                await self._stop(is_cancelled=isinstance(error, asyncio.CancelledError))
-        finally:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._waits = lambda now: {}  # the last ones may refer to this attempt
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._waits = lambda now: {}  # the last ones may refer to this attempt
 
     # ---- the steps before and after the timed one
 
@@ -381,7 +346,7 @@ class Attempt:
 
     # ---- the end of an attempt that hasn't ended well
 
-    async def _stop(self, *, is_cancelled: bool) -> None:
+    async def stop(self, *, is_cancelled: bool) -> None:
         """Wait until no device writes to the job's arrays; after a cancellation not for long."""
         self.is_stopping = True
         now = time.monotonic()
@@ -454,10 +419,7 @@ class Attempt:
         runner.engine.planning.exclude_variant(runner.job, self.infos[device], variant, reason)
 
     def _on_command_failed(self, device: str, failure: device_messages.CommandFailed) -> None:
-        """Raise what follows from a device's error: another attempt that may avoid it, or the end.
-
-        Nothing follows from a fault: the process ends, and its loss is the next event.
-        """
+        """Raise what follows from a device's error: another attempt, the end, or nothing yet."""
         runner, failures = self.runner, self.runner.failures
         assignment, reason = self.assignments[device], failure.error.message
         was_preparing = failure.chunk is None and device not in self.prepared
@@ -485,10 +447,7 @@ class Attempt:
         raise errors.from_record(failure.error)
 
     def _may_run_elsewhere(self, device: str) -> bool:
-        """Return whether the kernel of another kind of device may succeed.
-
-        A GPU has other variants than the cores; what fails on a core would fail on all of them.
-        """
+        """Return whether another kind of device, with other variants, may succeed."""
         job, own = self.runner.job, self.infos[device]
         others = [d for d in self.runner.failures.remaining(job.devices) if d != device]
         may_depend = self.step in KERNEL_STEPS and not job.measure

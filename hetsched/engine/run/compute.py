@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from hetsched.device import TAIL_CHUNK_ID, ChunkTimes
 from hetsched.dispatch import Dispatcher
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.run.attempt import Attempt, DeviceWait, Joined, Lost, Message
+from hetsched.engine.processes.fleet import Joined, Lost, Message
+from hetsched.engine.run.attempt import Attempt, DeviceWait
 from hetsched.engine.threads import entering
 from hetsched.store import output_files
 from hetsched.transport import device_messages

@@ -14,16 +14,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from hetsched.engine.run.attempt import (
-    Attempt,
-    DeviceWait,
-    Event,
-    Joined,
-    Lost,
-    Message,
-    PauseRequested,
-    StartOver,
-)
+from hetsched.engine.processes.fleet import Joined, Lost, Message
+from hetsched.engine.run.attempt import Attempt, DeviceWait, Event, PauseRequested, StartOver
 from hetsched.engine.run.epochs import bounds_of
 from hetsched.errors import Cancelled
 from hetsched.partition.iterations import TimedIteration

@@ -17,8 +17,9 @@ from hetsched.device import DeviceInfo
 from hetsched.engine.explanations import JobSnapshot, subject_of
 from hetsched.engine.failures import JobFailures
 from hetsched.engine.planning.job_planning import JobPlanning
+from hetsched.engine.processes.fleet import Lost, Message
 from hetsched.engine.run.arrays import JobArrays
-from hetsched.engine.run.attempt import Attempt, Event, Lost, Message, PauseRequested, StartOver
+from hetsched.engine.run.attempt import Attempt, Event, PauseRequested, StartOver
 from hetsched.engine.run.compute import Computation
 from hetsched.engine.run.epochs import IterationState
 from hetsched.engine.run.iterate import Iterations
@@ -282,15 +283,21 @@ class JobRunner:
         attempt.infos.update((device, fleet.info(device)) for device in devices)
         self._attempt = attempt
         try:
-            async with attempt:
-                await attempt.prepare()
-                if self.iterations is None:
-                    await Computation(attempt).run()
-                else:
-                    await Iterations(attempt).run()
-                if self.spec.verify and self._convergence_error() is None:
-                    await attempt.verify()
+            await attempt.prepare()
+            if self.iterations is None:
+                await Computation(attempt).run()
+            else:
+                await Iterations(attempt).run()
+            if self.spec.verify and self._convergence_error() is None:
+                await attempt.verify()
+            attempt.release()
+        except GeneratorExit:  # raised when the loop has ended
+            raise
+        except BaseException as error:
+            await attempt.stop(is_cancelled=isinstance(error, asyncio.CancelledError))
+            raise
         finally:
+            attempt.close()
             self._attempt = None
 
     async def _usable_devices(

@@ -24,7 +24,7 @@ from hetsched.engine.run.epochs import IterationState
 from hetsched.engine.threads import entering
 from hetsched.explain.records import WrittenCheckpoint
 from hetsched.iterations import saved_state
-from hetsched.iterations.home import PARTIALS, Part, combine, combined_slot, stages_of
+from hetsched.iterations.home import COMBINED, PARTIALS, Part, combine, stages_of
 from hetsched.job import CHECKPOINT_SECONDS
 from hetsched.store import checkpoint
 from hetsched.store.journal_records import job_token
@@ -244,7 +244,7 @@ class StateFiles:
             if reduction.name in repeated and slots:
                 values[reduction.name] = combine(reduction, partials, iteration, slots)
             else:
-                values[reduction.name] = np.array(partials[iteration % 2, combined_slot(partials)])
+                values[reduction.name] = np.array(partials[iteration % 2, COMBINED])
         return values
 
     def restore(self, path: str) -> tuple[int, float | None]:
@@ -253,8 +253,7 @@ class StateFiles:
         record, saved = checkpoint.load_checkpoint(path, self._workload, self._params, problem)
         saved_state.restore_state(self._workload, self._params, self._arrays, saved)
         for name, value in saved.values.items():
-            partials = self._arrays[PARTIALS + name]
-            partials[:, combined_slot(partials)] = value
+            self._arrays[PARTIALS + name][:, COMBINED] = value
         return record.iteration, record.residual
 
     def _problem(self) -> tuple[checkpoint.Problem, dict[str, Any]]:
