@@ -162,17 +162,12 @@ class ToyJob:
         variant: str = "plain",
     ) -> DeviceJob:
         demand = self.workload.demand(self.params, kind)
+        if memory is None:
+            memory = slots * slot_bytes(demand, chunk)
         return DeviceJob(
-            workload=self.workload,
-            params=self.params,
-            variant=variant,
-            inputs=self.inputs,
-            outputs=self.outputs,
-            chunk=chunk,
-            demand=demand,
-            memory=slots * slot_bytes(demand, chunk) if memory is None else memory,
-            slots=slots,
-        )
+            self.workload, self.params, variant, self.inputs, self.outputs, chunk, demand,
+            memory=memory, slots=slots,
+        )  # fmt: skip
 
     @property
     def is_direct(self) -> bool:

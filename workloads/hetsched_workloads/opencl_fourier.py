@@ -14,11 +14,10 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array
 
-from hetsched.errors import UsageError
 from hetsched.workload import Arrays, Kernel, KernelContext
 from hetsched_workloads.convolve import ConvolveParams
 from hetsched_workloads.fft import DTYPES, FftParams
-from hetsched_workloads.opencl_program import Program, computes
+from hetsched_workloads.opencl_program import Program, check_precision
 from hetsched_workloads.power_spectrum import PowerSpectrumParams
 from hetsched_workloads.welch import WelchParams, window_of
 
@@ -68,8 +67,7 @@ class Plans:
     def on(self, queue: Any) -> Plan:
         """Raises UsageError: the device has no double precision."""
         if queue not in self._plans:
-            if not computes(queue.device, self._real):
-                raise UsageError(f"{queue.device.name} computes no {self._real}")
+            check_precision(queue.device, self._real)
             shape, dtype = self._shape, np.result_type(self._real, np.complex64)
             size = "x".join(map(str, shape))
             self._context.say(f"planning {size} {dtype} for OpenCL ...")

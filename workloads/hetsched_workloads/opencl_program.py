@@ -60,8 +60,7 @@ class Program:
         queue = arguments[0].queue
         kernels = _kept(queue.context, self._source, self._options)
         if not kernels:
-            if not computes(queue.device, self._dtype):
-                raise UsageError(f"{queue.device.name} computes no {self._dtype}")
+            check_precision(queue.device, self._dtype)
             self._context.say(f"compiling {self._what} for OpenCL ...")
             program = cl.Program(queue.context, self._source).build(list(self._options))
             kernels |= {kernel.function_name: kernel for kernel in program.all_kernels()}
@@ -74,5 +73,6 @@ class Program:
         kernels[name](queue, size, group, *plain)
 
 
-def computes(device: Any, dtype: str) -> bool:
-    return dtype != "float64" or "cl_khr_fp64" in device.extensions
+def check_precision(device: Any, dtype: str) -> None:
+    if dtype == "float64" and "cl_khr_fp64" not in device.extensions:
+        raise UsageError(f"{device.name} computes no {dtype}")

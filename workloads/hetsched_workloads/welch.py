@@ -111,16 +111,10 @@ class Welch(Recomputed):
     def exact(self, p: WelchParams, inputs: Arrays) -> np.ndarray:
         import scipy.signal
 
-        _, density = scipy.signal.welch(
-            inputs["x"],
-            p.fs,
-            p.window,
-            p.nperseg,
-            p.nperseg - p.step,
-            detrend=p.detrend if p.detrend == "constant" else False,
-            scaling=p.scaling,
-        )
-        result: np.ndarray = density
+        x, shared = inputs["x"], p.nperseg - p.step
+        detrend = p.detrend if p.detrend == "constant" else False
+        window, settings = (p.fs, p.window, p.nperseg, shared), {"scaling": p.scaling}
+        result: np.ndarray = scipy.signal.welch(x, *window, detrend=detrend, **settings)[1]
         return result
 
     def rounding(self, p: WelchParams, inputs: Arrays, exact: np.ndarray) -> np.ndarray:

@@ -31,7 +31,7 @@ import mmap
 import threading
 import time
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyfftw
@@ -110,7 +110,6 @@ class FftwTransform:
                 part = slice(first, first + size)
                 plan.run(x[part], y[part], self._factors[name], self._copies)
                 first += size
-            plan.detach()
 
     def _plan(self, count: int, name: str, is_in_place: bool) -> FftwPlan:
         effort = MEASURE if count * self._plane_bytes < MIN_PATIENT_BYTES else self._effort
@@ -149,7 +148,6 @@ class FftwPlan:
         if not key.is_in_place:
             self._y, y_pages = _scratch((key.units, *key.output_shape), key.output_dtype)
         self._plan = planned(key, self._x, self._y, context)
-        self._is_attached = False
         for pages in (x_pages, y_pages):
             pages.madvise(mmap.MADV_DONTNEED)  # planning is over: keep addresses, not memory
 
@@ -160,22 +158,15 @@ class FftwPlan:
         """
         parts, real = y.view(self._real), self._real.type(factor)  # as reals takes half the time
         if copies or (pointer(x, "x") | pointer(y, "y")) % ALIGNMENT:
-            self.detach()
             self._x[...] = x
             self._plan.execute()
             np.multiply(self._y.view(self._real), real, out=parts)
             return
-        self._is_attached = True
         self._plan.update_arrays(x, y)
         self._plan.execute()
+        self._plan.update_arrays(self._x, self._y)  # keep no reference to the job's
         if factor != 1.0:
             np.multiply(parts, real, out=parts)
-
-    def detach(self) -> None:
-        """Drop the references to the job's arrays."""
-        if self._is_attached:
-            self._plan.update_arrays(self._x, self._y)
-            self._is_attached = False
 
 
 def _scratch(shape: tuple[int, ...], dtype: str) -> tuple[np.ndarray, mmap.mmap]:
@@ -276,22 +267,11 @@ def _stream(like: np.ndarray, count: int) -> list[np.ndarray]:
 
 
 def _fftw(
-    key: FftwPlanKey,
-    x: np.ndarray,
-    y: np.ndarray,
-    flags: tuple[str, ...],
-    max_seconds: float | None = None,
+    key: FftwPlanKey, x: np.ndarray, y: np.ndarray, flags: tuple[str, ...], limit: Any = None
 ) -> pyfftw.FFTW:
     direction = "FFTW_BACKWARD" if key.is_backward else "FFTW_FORWARD"
-    return pyfftw.FFTW(
-        x,
-        y,
-        axes=key.axes,
-        direction=direction,
-        flags=flags,
-        threads=key.threads,
-        planning_timelimit=max_seconds,
-    )
+    settings = {"flags": flags, "threads": key.threads, "planning_timelimit": limit}
+    return pyfftw.FFTW(x, y, key.axes, direction, **settings)
 
 
 @functools.cache

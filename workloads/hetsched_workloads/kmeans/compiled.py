@@ -39,33 +39,19 @@ class _CompiledKernels(LloydKernels):
     ) -> int:
         origin = lloyd.origin(self._p, centroids)
         relative = centroids - origin
-        return int(
-            _nearest(
-                points,
-                origin.astype(self._dtype),
-                (-2 * relative).astype(self._dtype),
-                np.square(relative).sum(axis=1).astype(self._dtype),
-                labels,
-                labels if former is None else former,
-                np.zeros((0, 0)) if sums is None else sums,
-                self._block.reshape(-1),
-                self._scores,
-            )
-        )
+        weights = (-2 * relative).astype(self._dtype)
+        squares = np.square(relative).sum(axis=1).astype(self._dtype)
+        if sums is None:
+            former, sums = labels, np.zeros((0, 0))
+        own = labels, former, sums, self._block.reshape(-1), self._scores
+        return int(_nearest(points, origin.astype(self._dtype), weights, squares, *own))
 
 
 @compiled()
 def _nearest(
-    points: Any,
-    origin: Any,
-    weights: Any,
-    squares: Any,
-    labels: Any,
-    former: Any,
-    sums: Any,
-    area: Any,
-    scores: Any,
-) -> int:
+    points: Any, origin: Any, weights: Any, squares: Any,
+    labels: Any, former: Any, sums: Any, area: Any, scores: Any,
+) -> int:  # fmt: skip
     """See `LloydKernels._nearest`; no `sums` if they are empty."""
     clusters, columns = weights.shape
     step, changed = len(scores) // clusters, 0

@@ -48,12 +48,7 @@ class LloydKernels:
         self._label_matrix = functools.lru_cache(maxsize=2)(self._make_label_matrix)
 
     def stages(self) -> Mapping[str, StageKernel]:
-        return {
-            "seed": self.seed,
-            "assign": self.assign,
-            "label": self.label,
-            "result": self.result,
-        }
+        return {name: getattr(self, name) for name in ("seed", "assign", "label", "result")}
 
     def _blocks(self, count: int) -> Iterator[slice]:
         for first in range(0, count, self._step):

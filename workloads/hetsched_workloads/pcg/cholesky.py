@@ -39,14 +39,7 @@ class RowFactors:
     Raises DataError if a block has no factors.
     """
 
-    def __init__(
-        self,
-        pointers: np.ndarray,
-        columns: np.ndarray,
-        values: np.ndarray,
-        first: int,
-        block: int,
-    ) -> None:
+    def __init__(self, pointers: Any, columns: Any, values: Any, first: int, block: int) -> None:
         part, count = slice(int(pointers[0]), int(pointers[-1])), len(pointers) - 1
         own, row = columns[part] - first, entry_rows(np, pointers)
         block_start = np.maximum((row + first) // block * block - first, 0)
@@ -107,15 +100,9 @@ def _factorise(
 
 @compiled()
 def _factorise_block(
-    pointers: Any,
-    columns: Any,
-    lower: Any,
-    diagonal: Any,
-    start: int,
-    stop: int,
-    shift: float,
-    inverse: Any,
-) -> bool:
+    pointers: Any, columns: Any, lower: Any, diagonal: Any,
+    start: int, stop: int, shift: float, inverse: Any,
+) -> bool:  # fmt: skip
     """Replace A's lower triangle by W; return whether all pivots are large enough."""
     for i in range(start, stop):
         pivot = diagonal[i] * (1 + shift)

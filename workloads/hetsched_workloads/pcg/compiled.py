@@ -49,28 +49,21 @@ class _CompiledKernels(kernels.PcgKernels):
         if self._p.preconditioner == "cholesky":
             super().advance(call)
             return
+        given, new = call.inputs, call.outputs
+        alpha = self._number(kernels.step_length(call.values))
+        rr, rz = (self._own_granules(call, name) for name in ("rr", "rz"))
         _advance(
-            call.inputs["residual"],
-            call.inputs["product"],
-            self.weights(call),
-            self._number(kernels.step_length(call.values)),
-            self._granule,
-            call.outputs["residual"],
-            call.outputs["preconditioned"],
-            self._own_granules(call, "rr"),
-            self._own_granules(call, "rz"),
-        )
+            given["residual"], given["product"], self.weights(call), alpha, self._granule,
+            new["residual"], new["preconditioned"], rr, rz,
+        )  # fmt: skip
 
     def direct(self, call: StageCall) -> None:
-        _direct(
-            call.inputs["iterate"],
-            call.inputs["direction"][call.rows.first : call.rows.stop],
-            call.inputs["preconditioned"],
-            self._number(kernels.step_length(call.values)),
-            self._number(kernels.direction_weight(call.values)),
-            call.outputs["iterate"],
-            call.outputs["direction"],
-        )
+        given, new = call.inputs, call.outputs
+        own = given["direction"][call.rows.first : call.rows.stop]
+        alpha = self._number(kernels.step_length(call.values))
+        beta = self._number(kernels.direction_weight(call.values))
+        x, z = given["iterate"], given["preconditioned"]
+        _direct(x, own, z, alpha, beta, new["iterate"], new["direction"])
 
     def _own_granules(self, call: StageCall, name: str) -> np.ndarray:
         granule, rows = self._granule, call.rows
