@@ -145,6 +145,11 @@ class Lbm(Iterative):
     def resized(self, p: LbmParams, load: int) -> LbmParams:
         return msgspec.structs.replace(p, rows=load)
 
+    def speed_key(self, p: LbmParams) -> str:
+        """Return the default's, without the mask's number of rows."""
+        key = super().speed_key(msgspec.structs.replace(p, has_mask=False))
+        return f"masked {key}" if p.has_mask else key
+
     def arrays(self, p: LbmParams) -> Sequence[ArraySpec]:
         mask = ArraySpec("mask", "resident", (p.rows, p.cols), "uint8")
         start = ArraySpec("start", "split", (9, p.cols), p.dtype)

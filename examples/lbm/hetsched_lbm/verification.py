@@ -44,6 +44,15 @@ def errors(p: LbmParams, inputs: Arrays, outputs: Arrays, rows: Rows) -> np.ndar
     excess = abs(float((density.astype(np.float64) - 1).sum())) / density.size
     if not (1 <= steps <= p.steps and excess <= allowed):
         return np.full(rows.count, np.inf)
+    if (f := outputs.get("populations")) is not None:  # those of this density and velocity?
+        mass, *momentum = _moments(f[part].transpose(1, 0, 2) + np.reshape(WEIGHTS, (9, 1, 1)))
+        momentum[0] = np.where(solid[part], 0, momentum[0] - p.force / 2)
+        unlike = [
+            abs(mass - density[part]),
+            *abs(np.array(momentum) - velocity[part].T.swapaxes(1, 2)),
+        ]
+        if not (worst := np.max(unlike, axis=(0, 2))).max() <= allowed:
+            return np.where(worst <= allowed, 0.0, np.inf)
     if steps * float(density.size) <= MAX_CELL_STEPS:
         expected_density, expected_velocity = reference(p, solid, steps, start)
         worst = np.abs(density[part] - expected_density[part]).max(axis=1)

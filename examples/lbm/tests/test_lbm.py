@@ -13,12 +13,10 @@ import numpy as np
 import pytest
 from hetsched_lbm import Lbm, LbmParams
 from hetsched_lbm.snapshots import write
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from hetsched.errors import DataError, UsageError
 from hetsched.iterations.serial import SerialResult, run
-from hetsched.testing import check_blocks
+from hetsched.testing import check_workload
 from hetsched.workload import Rows, Values, find
 
 WORKLOAD: Lbm = find("lbm")  # type: ignore[assignment] # by its entry point
@@ -83,47 +81,25 @@ def test_an_empty_channel_has_a_parabolic_profile_from_the_start(
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("flow", ["cavity", "channel"])
 @pytest.mark.parametrize("has_mask", [False, True])
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_the_reference_gives_the_same_flow(
-    variant: str, has_mask: bool, flow: str, dtype: str
+@pytest.mark.parametrize("has_start", [False, True])
+@pytest.mark.parametrize("size", [(14, 17), (9, 300)])
+def test_it_keeps_what_workloads_promise(
+    size: tuple[int, int], has_start: bool, has_mask: bool, flow: Any, dtype: str
 ) -> None:
-    mask = (np.random.default_rng(4).random((14, 17)) < 0.15).astype(np.uint8)
-    p = LbmParams(14, 17, flow, 20, steps=300, has_mask=has_mask, dtype=dtype)
-
-    result = solve(p, 3, 11, mask=mask if has_mask else None, variant=variant)
-
-    assert worst(p, result, mask if has_mask else None) <= 1
-    density, atol = result.outputs["density"], 1e-6 if dtype == "float32" else 1e-12
-    assert density.mean(dtype=np.float64) == pytest.approx(1, abs=atol)
+    p = LbmParams(*size, flow, 20, steps=40, has_mask=has_mask, has_start=has_start, dtype=dtype)
+    check_workload(WORKLOAD, p)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@settings(max_examples=25, deadline=None)
-@given(
-    st.integers(1, 9),
-    st.integers(1, 6),
-    st.sampled_from(["cavity", "channel"]),
-    st.sampled_from(["float32", "float64"]),
-    st.data(),
-)
-def test_any_split_gives_the_same_bits_of_the_reference(
-    variant: str, rows: int, cols: int, flow: str, dtype: str, data: st.DataObject
-) -> None:
-    mask = np.random.default_rng(rows).random((rows, cols)) < 0.3
-    mask[0, 0] = False
-    p = LbmParams(rows, cols, flow, 10, steps=8, has_mask=True, dtype=dtype)
-    cuts = data.draw(st.lists(st.integers(0, rows), min_size=8, max_size=8))
-
-    def moving(iteration: int) -> tuple[int, int]:
-        cut = cuts[iteration % 8]
-        return cut, rows - cut
-
-    inputs = {"mask": mask.astype(np.uint8)}
-    moved = run(WORKLOAD, p, inputs, moving, variant=variant)
-    whole = solve(p, mask=inputs["mask"], variant=variant)
-
-    assert all(np.array_equal(moved.outputs[name], whole.outputs[name]) for name in moved.outputs)
-    assert worst(p, moved, inputs["mask"]) <= 1
+@pytest.mark.parametrize("flow", ["cavity", "channel"])
+def test_any_split_gives_the_same_bits(flow: Any, variant: str) -> None:
+    p = LbmParams(9, 300, flow, 10, steps=8, has_mask=True)
+    mask = (np.random.default_rng(1).random((9, 300)) < 0.3).astype(np.uint8)
+    whole = solve(p, mask=mask, variant=variant).outputs
+    for step in range(10):
+        splits = [(step * i % 10, 9 - step * i % 10) for i in range(9)]
+        moved = run(WORKLOAD, p, {"mask": mask}, splits.__getitem__, variant=variant)
+        assert all(np.array_equal(moved.outputs[name], whole[name]) for name in whole)
 
 
 def test_a_flow_around_a_disc_is_slower_and_symmetric() -> None:
@@ -167,18 +143,6 @@ def test_a_flow_that_gains_mass_is_unstable_while_it_is_still_finite() -> None:
     with pytest.raises(DataError, match="unstable after 9 steps: mass was lost or gained"):
         WORKLOAD.converged(p, Values(now, now))
     assert not WORKLOAD.converged(p, Values({**now, "excess": np.array(-1e-9)}, now))
-
-
-@pytest.mark.parametrize("name", ["density", "velocity"])
-def test_a_wrong_value_is_noticed_in_its_row(name: str) -> None:
-    p = LbmParams(8, 6, steps=50)
-    result = solve(p)
-    result.outputs[name][5, 2] += 1e-6
-    result.outputs[name][1, 3] -= 1e-6
-
-    errors = WORKLOAD.errors(p, {}, result.outputs, Rows(4, 8, 8), 0)
-
-    assert (errors > 1).tolist() == [False, True, False, False]
 
 
 def test_a_long_run_is_checked_for_what_must_hold() -> None:
@@ -230,29 +194,6 @@ def test_bad_parameters_get_a_clear_line(
         WORKLOAD.infer(explicit, arrays)
 
 
-@pytest.mark.parametrize("flow", ["cavity", "channel"])
-def test_rows_of_several_blocks_agree_with_numpy(flow: str) -> None:
-    pytest.importorskip("numba")
-    mask = (np.random.default_rng(7).random((5, 600)) < 0.2).astype(np.uint8)
-    p = LbmParams(5, 600, flow, reynolds=20, steps=30, has_mask=True)
-
-    compiled, expected = (solve(p, 2, 3, mask=mask, variant=name) for name in ("numba", "numpy"))
-
-    for name, values in expected.outputs.items():
-        np.testing.assert_allclose(compiled.outputs[name], values, rtol=0, atol=1e-14)
-
-
-@pytest.mark.parametrize("after", [0, 1])
-def test_a_resumed_flow_gives_the_same_bits(after: int) -> None:
-    p = LbmParams(16, 20, "channel", 10, steps=30, has_mask=True)
-
-    whole = run(WORKLOAD, p, {}, (4, 12), variant="numpy", save_after=after)
-    resumed = run(WORKLOAD, p, {}, (10, 6), variant="numpy", resume=whole.saved)
-
-    for name, values in whole.outputs.items():
-        np.testing.assert_array_equal(resumed.outputs[name], values)
-
-
 def test_a_flow_goes_on_from_its_populations() -> None:
     p = LbmParams(12, 9, "channel", 10, steps=30, has_mask=True)
     mask = np.zeros((12, 9), np.uint8)
@@ -276,13 +217,3 @@ def test_snapshots_are_those_of_one_run(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     whole = solve(LbmParams(10, 8, steps=25), variant=VARIANTS[0]).outputs["velocity"]
     np.testing.assert_allclose(np.load(tmp_path / names[-1]), whole, atol=1e-12)
-
-
-@pytest.mark.parametrize("has_mask", [False, True])
-@pytest.mark.parametrize("has_start", [False, True])
-@pytest.mark.parametrize("flow", ["cavity", "channel"])
-def test_a_part_of_a_flow_advances_as_in_the_whole(
-    flow: Any, has_mask: bool, has_start: bool
-) -> None:
-    p = LbmParams(20, 24, flow=flow, steps=4, has_mask=has_mask, has_start=has_start)
-    check_blocks(WORKLOAD, p)
