@@ -9,8 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext, Variant
-from hetsched_workloads import DTYPES
-from hetsched_workloads.installed import by_tiles
+from hetsched_workloads.declarations import DTYPES, by_tiles
 from hetsched_workloads.recomputed import Recomputed
 
 if TYPE_CHECKING:

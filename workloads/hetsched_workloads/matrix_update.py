@@ -24,8 +24,7 @@ from hetsched.workload import (
     Workload,
     version,
 )
-from hetsched_workloads import DTYPES
-from hetsched_workloads.installed import by_tiles
+from hetsched_workloads.declarations import DTYPES, by_tiles
 
 if TYPE_CHECKING:
     import numpy as np

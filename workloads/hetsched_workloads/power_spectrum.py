@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext
-from hetsched_workloads import DTYPES
+from hetsched_workloads.declarations import DTYPES
 from hetsched_workloads.recomputed import Recomputed, pieces, power_rounding, transforms
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hetsched.workload import Arrays, DtypeChoice, KernelContext, Variant, Workload, version
-from hetsched_workloads import DTYPES
-from hetsched_workloads.installed import by_opencl_fft
+from hetsched_workloads.declarations import DTYPES, by_opencl_fft
 
 if TYPE_CHECKING:
     import numpy as np

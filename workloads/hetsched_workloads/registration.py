@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from hetsched.memory import MemoryDemand
 from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext
-from hetsched_workloads import DTYPES
+from hetsched_workloads.declarations import DTYPES
 from hetsched_workloads.recomputed import Recomputed, pieces, transforms
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from hetsched.workload import (
     StageKernel,
     StateArray,
 )
-from hetsched_workloads import DTYPES, extents
+from hetsched_workloads.declarations import DTYPES, WithExtent, parse
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,7 +54,7 @@ class StatisticsParams(msgspec.Struct, frozen=True):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        return extents.parse(self.shape, FORMS)
+        return parse(self.shape, FORMS)
 
     @property
     def fractions(self) -> list[float]:
@@ -76,7 +76,7 @@ class StatisticsParams(msgspec.Struct, frozen=True):
         return [rank for low in lower for rank in (low, min(low + 1, last))]
 
 
-class Statistics(extents.WithExtent, Iterative):
+class Statistics(WithExtent, Iterative):
     """Mean, variance, histogram and quantiles of all of x.
 
     Outputs: "summary" (4,), "histogram" (bins,), "edges" (bins + 1,), "quantiles".

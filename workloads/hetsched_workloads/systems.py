@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hetsched.errors import DataError
 from hetsched.workload import ArraySpec, Reduction, Rows
-from hetsched_workloads.extents import Shapes
-from hetsched_workloads.solver import Solver
+from hetsched_workloads.declarations import Shapes, Solver
 
 if TYPE_CHECKING:
     import numpy as np

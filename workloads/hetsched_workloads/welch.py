@@ -18,7 +18,7 @@ from msgspec import Meta
 from hetsched.errors import UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.workload import Arrays, ArraySpec, Kernel, KernelContext
-from hetsched_workloads import DTYPES
+from hetsched_workloads.declarations import DTYPES
 from hetsched_workloads.recomputed import Recomputed, pieces, power_rounding, transforms
 
 if TYPE_CHECKING:

@@ -28,8 +28,14 @@ from hetsched.workload import (
     Variant,
     version,
 )
-from hetsched_workloads import extents
-from hetsched_workloads.installed import by_opencl_fft, late, shared_library
+from hetsched_workloads.declarations import (
+    Shapes,
+    WithExtent,
+    by_opencl_fft,
+    late,
+    parse,
+    shared_library,
+)
 from hetsched_workloads.recomputed import Recomputed
 
 if TYPE_CHECKING:
@@ -72,12 +78,12 @@ class FftParams(msgspec.Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        return extents.parse(self.batch, self.forms)[0]
+        return parse(self.batch, self.forms)[0]
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Of a unit of the input, as (rows, columns)."""
-        return extents.parse(self.batch, self.forms)[1:]
+        return parse(self.batch, self.forms)[1:]
 
     @property
     def output_shape(self) -> tuple[int, ...]:
@@ -132,7 +138,7 @@ class FftParams(msgspec.Struct, frozen=True):
         return float(self.points ** -(1 - power if name.startswith("i") else power))
 
 
-class Fft(extents.WithExtent, Recomputed):
+class Fft(WithExtent, Recomputed):
     """Batched FFTs; one unit is one index of axis 0, as a plane."""
 
     name = "fft"
@@ -230,7 +236,7 @@ class Fft(extents.WithExtent, Recomputed):
     def forms(self, explicit: Mapping[str, Any]) -> Sequence[tuple[str, ...]]:
         return FORMS_WITH_AXES if explicit.get("axes") else FORMS
 
-    def infer(self, explicit: Mapping[str, Any], arrays: extents.Shapes) -> FftParams:
+    def infer(self, explicit: Mapping[str, Any], arrays: Shapes) -> FftParams:
         params: FftParams = super().infer(explicit, arrays)
         if params.kind == "r2c" and "x" in arrays and "c" in arrays["x"][1]:
             raise DataError(f"x holds {arrays['x'][1]}; kind r2c takes real values")

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import pyfftw as _before_mkl  # noqa: F401
 
+from hetsched_workloads.declarations import shared_library
 from hetsched_workloads.fft import FftParams
 from hetsched_workloads.fft.libraries import OwnPlans, pointer
-from hetsched_workloads.installed import shared_library
 
 # mkl_dfti.h
 FORWARD_SCALE, BACKWARD_SCALE, NUMBER_OF_TRANSFORMS, CONJUGATE_EVEN_STORAGE = 4, 5, 7, 10

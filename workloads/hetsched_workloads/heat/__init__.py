@@ -28,8 +28,7 @@ from hetsched.workload import (
     StateArray,
     Values,
 )
-from hetsched_workloads import DTYPES, extents
-from hetsched_workloads.solver import Solver
+from hetsched_workloads.declarations import DTYPES, Solver, WithExtent, parse
 
 FORMS = (("ROWS", "COLS"), ("PLANES", "ROWS", "COLS"))
 MAX_FLOAT32 = 2.0**127 * (2 - 2.0**-23)
@@ -82,7 +81,7 @@ class HeatParams(msgspec.Struct, frozen=True):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return extents.parse(self.grid, FORMS)
+        return parse(self.grid, FORMS)
 
     @property
     def borders(self) -> tuple[str, ...]:
@@ -95,7 +94,7 @@ class HeatParams(msgspec.Struct, frozen=True):
         return self.diffusivity * self.time_step / self.spacing**2
 
 
-class Heat(extents.WithExtent, Solver):
+class Heat(WithExtent, Solver):
     """Diffusion of heat; one row is one of a 2D or 3D grid.
 
     Outputs: final, the values after `steps` steps, or fewer if it became steady; steps (1,).

@@ -19,7 +19,7 @@ from msgspec import Meta
 
 from hetsched.errors import DataError
 from hetsched.workload import INFERRED, ArraySpec, Reduction, Stage, StateArray, Values
-from hetsched_workloads import DTYPES
+from hetsched_workloads.declarations import DTYPES
 from hetsched_workloads.systems import (
     MAX_GROWTH,
     LinearSystem,

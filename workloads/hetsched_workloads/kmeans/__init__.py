@@ -16,9 +16,7 @@ from msgspec import Meta
 
 from hetsched.errors import DataError, UsageError
 from hetsched.workload import ArraySpec, Reduction, Stage, StateArray, Values
-from hetsched_workloads import DTYPES
-from hetsched_workloads.extents import Shapes
-from hetsched_workloads.solver import Solver
+from hetsched_workloads.declarations import DTYPES, Shapes, Solver
 
 MAX_MOVED = 8
 """Centroids without points that are moved in one iteration; the others wait. Arbitrary."""

@@ -36,8 +36,7 @@ from hetsched.workload import (
     Values,
     version,
 )
-from hetsched_workloads import DTYPES
-from hetsched_workloads.extents import Shapes, parse
+from hetsched_workloads.declarations import DTYPES, Shapes, parse
 from hetsched_workloads.systems import LinearSystem, residual_of, size_of_b, sum_of, sums
 
 PARTS = ("A.data", "A.indices", "A.indptr")

@@ -21,7 +21,7 @@ import numpy as np
 
 from hetsched.errors import DataError
 from hetsched_workloads.compiling import compiled, compiling
-from hetsched_workloads.pcg.csr import entry_rows
+from hetsched_workloads.pcg.kernels import entry_rows
 
 MIN_PIVOT = 1e-6
 """Least pivot over the diagonal element. Arbitrary."""

@@ -12,9 +12,9 @@ import numpy as np
 
 from hetsched.workload import Arrays, Rows
 from hetsched.workload.streams import fill_uniform
-from hetsched_workloads.extents import parse
+from hetsched_workloads.declarations import parse
 from hetsched_workloads.pcg import FORMS, PcgParams
-from hetsched_workloads.pcg.csr import CHECKED_ROWS, entry_rows
+from hetsched_workloads.pcg.kernels import CHECKED_ROWS, entry_rows
 from hetsched_workloads.systems import row_errors
 
 
