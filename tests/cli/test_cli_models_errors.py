@@ -135,12 +135,18 @@ def make(harm: str) -> None:
     if harm == "broken":
         path.write_bytes(b"no database at all " * 200)
         return
+    if harm == "foreign":
+        path.unlink()
     connection = apsw.Connection(str(path))
-    connection.execute("PRAGMA user_version = 77")
+    is_foreign = harm == "foreign"
+    connection.execute("CREATE TABLE notes(x)" if is_foreign else "PRAGMA user_version = 77")
     connection.close()
 
 
-@pytest.mark.parametrize(("harm", "why"), [("broken", "not a database"), ("newer", "newer hets")])
+@pytest.mark.parametrize(
+    ("harm", "why"),
+    [("broken", "not a database"), ("newer", "newer hets"), ("foreign", "another program")],
+)
 def test_a_store_that_cannot_be_used_is_said_and_stops_no_job(
     learnt: None, call: Call, harm: str, why: str
 ) -> None:
@@ -156,7 +162,7 @@ def test_a_store_that_cannot_be_used_is_said_and_stops_no_job(
     assert (ended.code, problem["what"], why in problem["found"]) == (78, "models", True)
     ended = call("run", "fft", "--batch", "4x32x32", "--config", "virtual.toml")
     assert ended.code == 0, ended.err
-    if harm == "newer":
+    if harm != "broken":
         assert "stay in memory" in ended.err
         assert paths.models_path().read_bytes() == before
     else:

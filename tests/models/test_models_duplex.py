@@ -12,19 +12,6 @@ from hetsched.models.samples import duplex_samples, duplex_times, one_way_times,
 from hetsched.plans import DevicePlan, Mode, Overlap, timeline
 
 
-def test_an_overlapping_copy_shows_how_much_slower_it_is() -> None:
-    # Alone a second; the second one is beside another for all of its 1.25: it kept 0.8.
-    copies = [(4, (0.0, 1.0)), (4, (2.0, 3.25))]
-    assert one_way_times(copies, [(1.5, 4.0)]) == [(4, 1.0)]
-    assert duplex_times(copies, [(1.5, 4.0)]) == [(4, 1.25)]
-
-
-def test_a_partial_overlap_is_extrapolated() -> None:
-    # 0.5 alone, then 1 at a share of 0.5.
-    copies = [(4, (0.0, 1.0)), (4, (2.0, 3.5))]
-    assert duplex_times(copies, [(2.5, 3.0), (3.0, 9.0)]) == [(4, 2.0)]
-
-
 def test_copies_that_were_never_alone_count_as_they_were() -> None:
     copies = [(4, (0.0, 1.0)), (4, (1.0, 2.0))]
     assert one_way_times(copies, [(0.0, 2.0)]) == [(4, 1.0), (4, 1.0)]

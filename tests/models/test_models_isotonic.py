@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
-from hetsched.models.fits import isotonic, rising
+from hetsched.models.fits import isotonic
 
 pairs = st.lists(st.tuples(st.floats(0.01, 100), st.integers(1, 5)), min_size=1, max_size=40)
 
@@ -18,10 +18,3 @@ def test_it_agrees_with_scipy(drawn: list[tuple[float, int]]) -> None:
     expected = isotonic_regression(values, weights=weights).x
 
     assert isotonic(values, weights) == pytest.approx(expected, rel=1e-12)
-
-
-@given(pairs)
-def test_times_that_rise_already_are_left_alone(drawn: list[tuple[float, int]]) -> None:
-    values = np.cumsum([value for value, _ in drawn])
-
-    assert rising(values, np.ones(len(values))).tolist() == values.tolist()

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from iteration_times import timed
 
-from hetsched.errors import UsageError
 from hetsched.job import BALANCE_METHODS, IterationSeconds
 from hetsched.models import Constant
 from hetsched.partition.iterations import (
@@ -92,18 +91,6 @@ def test_a_device_that_is_absent_leaves_the_others_the_split_of_earlier_jobs(met
     assert balance.rows[1] > 0
 
 
-def test_warm_up_rounds_find_the_first_split() -> None:
-    balance = IterationBalance(300, 2, warm_up=True)
-
-    rounds = 0
-    while balance.is_warming_up:
-        rounds += 1
-        balance.tell([timed(1, balance.rows, balance.rows[0] / 10, balance.rows[1] / 20)])
-
-    assert (rounds, balance.rows) == (2, (100, 200))
-    assert balance.tell([timed(1, balance.rows, 10.0, 10.0)]) is None
-
-
 @pytest.mark.parametrize("method", ["auto", "functional", "constant", "imbalance-factor", "none"])
 @pytest.mark.parametrize(("speeds", "rows"), [((1.0, 3.0), (75, 225)), ((3.0, 1.0), (225, 75))])
 def test_a_warm_up_counts_for_more_than_what_earlier_jobs_have_shown(
@@ -155,11 +142,6 @@ def test_limits_hold_in_every_split() -> None:
     assert balance.rows == (180, 120)
 
 
-def test_an_unknown_method_is_a_clear_error() -> None:
-    with pytest.raises(UsageError, match="did you mean 'functional'"):
-        IterationBalance(300, 2, "functonal")
-
-
 def test_a_gain_that_is_small_beside_the_waits_moves_nothing() -> None:
     balance = IterationBalance(300, 2)
     times = [IterationSeconds(1e-5, wait=2e-3), IterationSeconds(2e-5, wait=2e-3)]
@@ -172,22 +154,6 @@ def test_a_device_whose_memory_alone_is_unknown_begins_with_half_a_share() -> No
     assert IterationBalance(500, 3, capacities=[500, 500, None]).rows == (200, 200, 100)
     assert IterationBalance(300, 2, capacities=[300, None]).rows == (200, 100)
     assert IterationBalance(300, 3).rows == (100, 100, 100)
-
-
-def test_devices_that_were_slow_with_all_rows_do_not_get_more_than_there_are() -> None:
-    balance = IterationBalance(3, 3, absent=[1, 2])
-    for k, present, seconds in ((1, 0, 9.0), (2, 1, 9.0), (3, 2, 1e-3)):
-        balance.restore(present)
-        for other in {0, 1, 2} - {present}:
-            balance.lose(other)
-        rows = balance.rows
-        balance.tell([timed(k, rows, *(seconds if count else 0.0 for count in rows))])
-    balance.restore(0)
-    balance.restore(1)
-
-    balance.tell([timed(4, (0, 0, 3), 0.0, 0.0, 1e-3)])
-
-    assert balance.rows == (0, 0, 3)
 
 
 @pytest.mark.parametrize("method", BALANCE_METHODS)

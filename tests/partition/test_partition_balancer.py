@@ -1,13 +1,11 @@
 """The Balancer: its loop, how it ends, devices that are added and removed."""
 
-from types import SimpleNamespace
-
 import pytest
 from balancer_machines import METHODS, at_speeds, clarke, makespan, play, run
 
 from hetsched.errors import DataError
 from hetsched.models import Constant, PiecewiseLinear
-from hetsched.partition import Balancer, Distribution, constant, geometric
+from hetsched.partition import Balancer, Distribution, constant
 
 
 def test_two_devices_are_balanced_in_two_runs() -> None:
@@ -16,14 +14,6 @@ def test_two_devices_are_balanced_in_two_runs() -> None:
     assert play(balancer, at_speeds(1, 2)) == [(150, 150), (100, 200)]
     assert balancer.ask() == Distribution((100, 200), 100.0, 0.0, "balanced")
     assert (balancer.balanced, balancer.reason, balancer.iterations) == (True, "balanced", 2)
-
-
-@pytest.mark.parametrize("method", ["constant", "geometric", "smooth", "optimal", "dfpa"])
-def test_the_rows_of_clarke_that_fit_are_balanced_in_two_runs(method: str) -> None:
-    assert play(Balancer(8000, 4, method), clarke(8000)) == [
-        (2000, 2000, 2000, 2000),
-        (2149, 1791, 2030, 2030),
-    ]
 
 
 def test_coming_back_to_a_split_ends_the_loop_at_the_best() -> None:
@@ -36,21 +26,6 @@ def test_coming_back_to_a_split_ends_the_loop_at_the_best() -> None:
     best = min(splits, key=lambda split: makespan(times, split))
     assert balancer.ask().shares == best
     assert play(balancer, times, 5) == [best]
-
-
-@pytest.mark.parametrize("load", [11000, 12000])
-@pytest.mark.parametrize("method", ["geometric", "smooth"])
-@pytest.mark.parametrize("within", [0.02, 0.1])
-def test_the_split_before_paging_is_found_in_nine_runs(
-    load: int, method: str, within: float
-) -> None:
-    times = clarke(load, within=within)
-    machines = [SimpleNamespace(time=t, speed=lambda x, t=t: x / t(x)) for t in times]
-    exact = geometric(machines, load).makespan
-
-    splits = play(Balancer(load, 4, method, 0.05), times)
-
-    assert min(makespan(times, split) for split in splits[:9]) <= 1.05 * exact
 
 
 def test_a_gain_within_the_tolerance_ends_the_loop() -> None:

@@ -5,8 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from hetsched.errors import DataError
-from hetsched.models import Affine, Constant, PiecewiseLinear
-from hetsched.models.curves import Segments
+from hetsched.models import Constant, PiecewiseLinear
 from hetsched.partition import geometric
 
 
@@ -52,27 +51,6 @@ def test_speeds_beyond_all_measure_are_still_split() -> None:
     assert geometric([Constant(1e-300), Constant(1e-300)], 4).shares == (2, 2)
     assert geometric([Constant(1e300), Constant(3e300)], 4).shares == (1, 3)
     assert geometric([Constant(1e300), Constant(1e-300)], 4).shares == (4, 0)
-
-
-def test_a_fixed_cost_can_be_too_much_for_a_small_load() -> None:
-    models = [Affine(gap=1.0, slope=0.001), Constant(10.0)]
-
-    assert geometric(models, 5).shares == (0, 5)
-    assert geometric(models, 2000).shares == (1971, 29)
-
-
-class Jump(Constant):
-    """1 s a unit; 10 s more from the fifth unit on, so that no time is that of just below 5."""
-
-    @property
-    def segments(self) -> Segments:
-        second = (0.0, 0.0, 1.0, 1.0, 0.0)
-        return Segments([second, (5.0, 5.0, 0.0, 1.0, 0.0), (15.0, 5.0, 1.0, 1.0, 0.0)])
-
-
-def test_the_units_before_a_jump_of_the_time_are_not_handed_on_with_it() -> None:
-    assert geometric([Jump(), Constant(0.5)], 9).shares == (4, 5)
-    assert geometric([Jump(), Constant(0.5)], 13).shares == (6, 7)
 
 
 def test_a_hundred_thousand_equal_devices_share_a_load_equally() -> None:

@@ -83,19 +83,6 @@ def test_a_global_partition_of_the_same_history_needs_three_repartitions_at_most
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_more_pairs_need_fewer_repartitions(seed: int) -> None:
-    load, compute, transfer = machine(seed)
-    devices = len(compute)
-
-    runs = [
-        len(play(Balancer(load, devices, "imbalance-factor", pairs=n), compute, transfer))
-        for n in (1, devices // 2)
-    ]
-
-    assert runs[1] < runs[0]
-
-
-@pytest.mark.parametrize("seed", range(3))
 def test_groups_are_balanced_inside_then_among_each_other(seed: int) -> None:
     load, compute, transfer = machine(seed)
     devices = len(compute)

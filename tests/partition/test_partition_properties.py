@@ -12,9 +12,7 @@ from partition_cases import Case, Scalar, monotone
 
 import hetsched.models
 from hetsched.models import Constant, DeviceModel, PiecewiseLinear
-from hetsched.models.curves import PackedSegments
 from hetsched.partition import Distribution, constant, geometric, optimal, smooth
-from hetsched.partition.distribution import predict
 
 Points = list[tuple[int, float]]
 METHODS: dict[str, Callable[..., Distribution]] = {
@@ -136,15 +134,6 @@ def test_geometric_is_the_optimum_in_random_cases() -> None:
         assert result.makespan == pytest.approx(case.least(), rel=1e-12)
 
 
-@given(st.integers(0, 10**6), st.integers(0, 10000))
-def test_geometric_gives_what_the_papers_bisection_gives(seed: int, load: int) -> None:
-    models = [learnt("PiecewiseLinear", [(9, 1.0)]), *_smooth_curves(seed)]
-
-    result = geometric(models, load)
-
-    assert result.makespan == pytest.approx(_bisection(models, load), rel=1e-9)
-
-
 HCL = (7696, 5196, 7852, 14418, 8000, 8173, 7288, 7396,
        9037, 8987, 13661, 14194, 11182, 14410, 12008, 15257)  # fmt: skip
 
@@ -155,28 +144,3 @@ def test_constant_splits_for_the_sixteen_processors_of_the_paper() -> None:
     assert shares == (
         478, 323, 488, 896, 497, 508, 453, 460, 562, 559, 849, 882, 695, 896, 746, 948,
     )  # fmt: skip
-
-
-def _smooth_curves(seed: int) -> list[Any]:
-    rng, x = np.random.default_rng(seed), np.linspace(100, 5000, 12)
-    seconds = [np.cumsum(rng.uniform(0.1, 1, 12)) for _ in range(rng.integers(0, 6))]
-    return [PiecewiseLinear(zip(x.tolist(), t.tolist(), strict=True)) for t in seconds]
-
-
-def _bisection(models: Sequence[Any], load: int) -> float:
-    """The makespan by Clarke 5.1 as printed, in whole units by greedy; slow and simple."""
-    even = load / len(models)
-    low = min(float(model.time(even)) for model in models)
-    high = max(float(model.time(even)) for model in models)
-    packed = PackedSegments([model.segments for model in models])
-    for _ in range(100):
-        middle = (low + high) / 2
-        if packed.inverse(middle)[0].sum() <= load:
-            low = middle
-        else:
-            high = middle
-    shares = [int(units * (1 - 1e-12)) for units in packed.inverse(low)[0].tolist()]
-    for _ in range(load - sum(shares)):
-        ends = [float(model.time(x + 1)) for model, x in zip(models, shares, strict=True)]
-        shares[int(np.argmin(ends))] += 1
-    return predict(models, shares).makespan

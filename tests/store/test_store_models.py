@@ -12,7 +12,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from hetsched.errors import ConfigError, DataError
+from hetsched.errors import DataError
 from hetsched.models import DeviceModel
 from hetsched.models.history import History
 from hetsched.models.races import MAX_RACES, Race
@@ -200,21 +200,6 @@ def test_unwritten_runs_are_written_later(tmp_path: Path) -> None:
     assert store.runs(KEY) == 2
 
 
-def test_a_file_that_is_not_a_database_is_set_aside(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    file(tmp_path).write_bytes(b"precious " * 1000)
-
-    store = ModelStore(file(tmp_path))
-    learn_units(store, 10, 5.0)
-
-    store.close()
-    assert time_of(ModelStore(file(tmp_path)), 10) == 5.0
-    (warning,) = warnings(caplog)
-    assert "it is now" in warning
-    assert Path(f"{file(tmp_path)}.unreadable-1").read_bytes() == b"precious " * 1000
-
-
 def test_a_foreign_database_is_left_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -335,50 +320,6 @@ def test_an_export_is_merged_with_the_stored_models(path: Path) -> None:
     assert restore(path, export_of(KEY, OTHER)) == Counter(new=1, extended=1)
     assert medians(path) == {"cpu0": [(1, 1.0), (10, 5.0)], "cpu1": [(1, 1.0)]}
     assert restore(path, collect(path)) == Counter(unchanged=2)
-
-
-def foreign(path: Path) -> None:
-    connection = apsw.Connection(str(path))
-    connection.execute("CREATE TABLE notes(x)")
-    connection.close()
-
-
-def newer(path: Path) -> None:
-    learn(path, KEY, 10, 5.0)
-    connection = apsw.Connection(str(path))
-    connection.execute("PRAGMA user_version = 99")
-    connection.close()
-
-
-@pytest.mark.parametrize(
-    ("harm", "reason"),
-    [
-        (lambda path: path.write_bytes(b"precious " * 999), "not a database"),
-        (foreign, "another program"),
-        (newer, "newer hetsched .version 99"),
-        (lambda path: path.mkdir(), "unable to open"),
-    ],
-)
-@pytest.mark.parametrize(
-    "action",
-    [
-        collect,
-        lambda path: restore(path, export_of(KEY)),
-        lambda path: forget(path, lambda key: True),
-    ],
-)
-def test_an_unusable_file_is_an_error_and_is_left_alone(
-    harm: Callable[[Path], object], reason: str, action: Callable[[Path], object], path: Path
-) -> None:
-    path.parent.mkdir()
-    harm(path)
-    before = path.read_bytes() if path.is_file() else b""
-
-    with pytest.raises(ConfigError, match=reason) as caught:
-        action(path)
-
-    assert str(path) in str(caught.value)
-    assert before == (path.read_bytes() if path.is_file() else b"")
 
 
 def learnt(
