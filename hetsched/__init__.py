@@ -30,10 +30,10 @@ if TYPE_CHECKING:
         WaitTimeout,
     )
     from hetsched.functions.accelerate import accelerate, load_ipython_extension, restore
-    from hetsched.functions.executor import Executor
     from hetsched.functions.joblib_backend import register_joblib
     from hetsched.functions.map import divisible, map, reduce
     from hetsched.functions.profile import profile
+    from hetsched.functions.session import Executor
     from hetsched.functions.twins import namespace
     from hetsched.local import Local
 
@@ -80,7 +80,7 @@ __getattr__ = lazy_names(
         "Client": "client.client",
         "ConfigError": "errors",
         "DataError": "errors",
-        "Executor": "functions.executor",
+        "Executor": "functions.session",
         "HetschedError": "errors",
         "IOFailure": "errors",
         "InputMissing": "errors",

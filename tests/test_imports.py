@@ -49,7 +49,7 @@ VENDORS = {
     "numba",
     "mkl",
 }
-USES_VENDORS = ("hetsched.devices.", "hetsched_workloads", "hetsched.functions.ducc")
+USES_VENDORS = ("hetsched.devices.", "hetsched_workloads", "hetsched.functions.transforms")
 LATE = (
     "hetsched.cli.",
     "hetsched_workloads.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import inspect
+import math
 import statistics
 import threading
 import time
@@ -36,6 +37,13 @@ TRIED, REMEMBERED = 3, 5
 disturbed must not count."""
 RETRY_BLOCKS = 400
 """The slower function computes one in so many blocks: what is faster may change."""
+
+HANDING = 1e-4
+"""Seconds that another thread takes to begin: what takes less stays in the caller's."""
+LEAST = 3e-4
+"""Seconds of the smallest part: Python's share of each is a tenth of that."""
+GRACE = 1.0
+"""Seconds for other threads to end what they are at after an interruption."""
 
 
 class Cancelled(Exception):
@@ -147,10 +155,6 @@ class Call:
     def in_context(self, f: Callable[..., Any], *arguments: Any) -> Any:
         """Call `f` with the context variables of the caller of `map`."""
         return self.context.copy().run(f, *arguments)
-
-    def thread(self, work: Callable[[], object]) -> threading.Thread:
-        """Return a thread that does so, for which the end of the interpreter doesn't wait."""
-        return threading.Thread(target=self.in_context, args=(work,), daemon=True)
 
     def compute_chunk(
         self,
@@ -438,3 +442,71 @@ def _index_within(wanted: np.ndarray, load: int, mode: str) -> np.ndarray:
     if mode in ("reflect", "mirror"):
         index = np.minimum(index, period - index - (mode == "reflect"))
     return index
+
+
+# ---- short calls: each thread takes the next units when it is free, without a plan or the engine
+
+
+def compute_in_threads(call: Call, first: int, end: int, seconds: float, cores: int) -> None:
+    """Compute units in this thread and in others; `seconds`: about those of a unit. Parts become
+    smaller towards the end, so that all end at once.
+    """
+    # The threads begin one after the other, so more of them soon cost more than they gain.
+    wanted = math.isqrt(int(seconds * (end - first) / max(HANDING, 1e-9)))
+    count = min(cores, end - first, max(2, wanted))
+    least = max(1, int(LEAST / max(seconds, 1e-9)))
+    taken, lock = first, threading.Lock()
+
+    def take() -> tuple[int, int]:
+        nonlocal taken
+        with lock:
+            begin = taken
+            part = max(least, (end - begin) // (2 * count))
+            taken = min(end, begin + part)
+            return begin, taken
+
+    def work() -> None:
+        while True:
+            begin, stop = take()
+            if begin == stop:
+                return
+            start = time.thread_time()
+            call.compute_here(begin, stop)
+            call.busy.append((stop - begin, time.thread_time() - start))
+
+    together(call, [work] * count)
+
+
+def together(call: Call, works: Sequence[Callable[[], object]]) -> None:
+    """Do the last of `works` here and each other one in a thread. Raises the function's error."""
+    left, ended, begun = list(works), threading.Semaphore(0), 0
+
+    def help_out(work: Callable[[], object]) -> None:
+        try:
+            with contextlib.suppress(BaseException):  # the call knows its failure
+                work()
+        finally:
+            ended.release()
+
+    # Not those of a pool, for which the end of the interpreter waits whatever they do; not joined:
+    # a thread counts as ended where Ctrl-C interrupts `join`.
+    try:
+        with contextlib.suppress(RuntimeError):  # no more threads at exit, or by a limit
+            while len(left) > 1:
+                arguments = (help_out, left[0])
+                threading.Thread(target=call.in_context, args=arguments, daemon=True).start()
+                begun += 1
+                del left[0]
+        with contextlib.suppress(Exception):
+            for work in left:
+                work()
+        while begun:
+            ended.acquire()
+            begun -= 1
+    except BaseException:  # such as Ctrl-C
+        call.is_cancelled = True
+        deadline = time.monotonic() + GRACE
+        while begun and ended.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            begun -= 1
+        raise
+    call.raise_failure()

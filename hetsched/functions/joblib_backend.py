@@ -9,7 +9,7 @@ from typing import Any
 from joblib.parallel import ParallelBackendBase, SequentialBackend, register_parallel_backend
 
 from hetsched.devices.probe import core_pool
-from hetsched.functions.executor import Executor
+from hetsched.functions.session import Executor
 
 
 def register_joblib() -> None:

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from hetsched.errors import DataError, UsageError
 from hetsched.functions.arguments import checked_options, make_call
 from hetsched.functions.call import Reduction
+from hetsched.functions.identity import same_call
 from hetsched.functions.run import run_call
-from hetsched.functions.same_call import same_call
 from hetsched.functions.twins import KINDS, decorated
 from hetsched.units import quoted
 

@@ -17,10 +17,9 @@ import msgspec
 import numpy as np
 
 from hetsched.errors import HetschedError, JobFailed, UsageError
-from hetsched.functions.call import Call
+from hetsched.functions.call import Call, together
 from hetsched.functions.identity import current_function, find_function, function_name
 from hetsched.functions.session import session
-from hetsched.functions.threads import together
 from hetsched.functions.twins import undecorated
 from hetsched.functions.workload import CALL, Function, FunctionParams
 from hetsched.plug_in_errors import plug_in_error

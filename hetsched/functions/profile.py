@@ -7,8 +7,8 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from hetsched.functions.call import HANDING
 from hetsched.functions.session import session
-from hetsched.functions.threads import HANDING
 from hetsched.text import Shown, columns
 from hetsched.units import format_seconds
 

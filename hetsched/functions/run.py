@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from hetsched.errors import DataError, HetschedError, InternalError, JobFailed, UsageError
-from hetsched.functions.call import Call, Outdated, Race
+from hetsched.functions.call import HANDING, Call, Outdated, Race, compute_in_threads
 from hetsched.functions.identity import function_name, identity
 from hetsched.functions.outputs import Outputs
 from hetsched.functions.processes import MIN_SECONDS as MIN_PROCESS_SECONDS
@@ -31,7 +31,6 @@ from hetsched.functions.processes import (
 )
 from hetsched.functions.profile import SMALL, SPLIT, calls
 from hetsched.functions.session import session
-from hetsched.functions.threads import HANDING, compute_in_threads
 from hetsched.functions.twins import asked, twins_of
 from hetsched.functions.workload import (
     CALL,

@@ -1,4 +1,6 @@
-"""The engine of this process: it starts when a call first needs it, and ends with the process."""
+"""The engine of this process: it starts when a call first needs it, and ends with the process;
+and `Executor`, for single calls on all cores.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +11,22 @@ import os
 import statistics
 import threading
 from collections import deque
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import hetsched
 from hetsched.config import load
 from hetsched.devices.cpu.probe import probe
 from hetsched.devices.probe import core_pool
+from hetsched.errors import UsageError
+from hetsched.units import quoted
 
 if TYPE_CHECKING:
     from hetsched.local import Local
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 ACCEPTED = 0.03
 """Part of a call's time that the engine may cost."""
@@ -106,3 +114,35 @@ def _forget() -> None:
 
 
 os.register_at_fork(after_in_child=_forget)
+
+
+class Executor(ThreadPoolExecutor):
+    """A `concurrent.futures.Executor` with a thread for each core that hetsched may use.
+
+    For calls that differ, such as the tasks of Dask and joblib; `hetsched.map` is faster for a
+    function of the units of an array. While such a call runs, calls of `hetsched.map` and
+    `hetsched.fft`, in it as well as in other threads, compute in their own threads: the cores are
+    in use.
+
+    Parameters
+    ----------
+    cores : int, optional
+        Calls at once; by default the cores of this process, less if a quota allows less.
+
+    Raises
+    ------
+    UsageError
+    """
+
+    def __init__(self, cores: int | None = None) -> None:
+        if cores is not None and (type(cores) is not int or cores < 1):
+            raise UsageError(f"cores: {quoted(cores)} should be a whole number from 1 on")
+        super().__init__(cores or core_pool().usable, thread_name_prefix="hetsched-call")
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        return super().submit(_call, fn, *args, **kwargs)
+
+
+def _call(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    with session.busy():
+        return fn(*args, **kwargs)

@@ -158,9 +158,7 @@ def _npz_header(path: str, archive: zipfile.ZipFile) -> MatrixHeader:
 # ---- reading
 
 
-def read_matrix(
-    path: str, fd: int, header: MatrixHeader, shapes: Shapes, max_bytes: int
-) -> dict[str, np.ndarray]:
+def read_matrix(path: str, fd: int, shapes: Shapes, max_bytes: int) -> dict[str, np.ndarray]:
     """Return the arrays of the file behind `fd` by part: those of `shapes`."""
     nbytes = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in shapes.values())
     if nbytes > max_bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hetsched.functions import run, threads
+from hetsched.functions import call, run
 from hetsched.functions.session import session
 
 GPU = """
@@ -39,6 +39,6 @@ def engine(
         if request.param == "threads":
             patch.setattr(type(session), "short", 1e9)
             patch.setattr(run, "HANDING", 0.0)
-            patch.setattr(threads, "LEAST", 0.0)
+            patch.setattr(call, "LEAST", 0.0)
         yield request.param
         session.close()

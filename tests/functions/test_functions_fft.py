@@ -21,9 +21,8 @@ from hypothesis import strategies as st
 import hetsched
 from hetsched import fft
 from hetsched.functions.accelerate import Backend
-from hetsched.functions.ducc import ducc_function
 from hetsched.functions.session import session
-from hetsched.functions.transforms import scipys_own
+from hetsched.functions.transforms import ducc_function, scipys_own
 
 RNG = np.random.default_rng(0)
 NAMES = [

@@ -110,9 +110,8 @@ def read(path: Path, max_bytes: int = 1 << 20) -> dict[str, np.ndarray]:
     fd = os.open(path, os.O_RDONLY)
     try:
         header = read_matrix_header(str(path), fd)
-        if header.entries is None:
-            return read_matrix(str(path), fd, header, header.dense_shape(str(path)), max_bytes)
-        return read_matrix(str(path), fd, header, header.sparse_shapes(str(path)), max_bytes)
+        shapes = header.dense_shape if header.entries is None else header.sparse_shapes
+        return read_matrix(str(path), fd, shapes(str(path)), max_bytes)
     finally:
         os.close(fd)
 

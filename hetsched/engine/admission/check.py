@@ -260,7 +260,7 @@ class InputOpener:
         names = {part: name if matrix is None else part_name(name, part) for part in shapes}
         if self._max_read is not None:
             self.step.enter(f"reading {path}")
-            parts = read_matrix(path, fd, header, shapes, self._max_read)
+            parts = read_matrix(path, fd, shapes, self._max_read)
             shapes = {part: (array.shape, array.dtype.name) for part, array in parts.items()}
             self.loaded |= {names[part]: array for part, array in parts.items()}
         return {
