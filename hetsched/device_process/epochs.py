@@ -74,9 +74,10 @@ class IterativeRun:
         self._arrays = arrays
 
     def save(self, iteration: int, rows: Rows) -> None:
-        saved_state.save_rows(
+        for state, kept in saved_state.saved_rows(
             self.workload, self.params, self._arrays, self.saved, iteration, rows
-        )
+        ):
+            kept[...] = state
 
     def restore(self, iteration: int, rows: Rows) -> None:
         saved_state.restore_rows(

@@ -85,8 +85,6 @@ def explain_iterations(job: ExplainedJob, plan: JobPlan, history: IterationHisto
     )
 
 
-# ---- what devices do at present
-
 RECENT_CHUNKS = 16
 """Chunks from which speeds are taken."""
 

@@ -229,6 +229,8 @@ class JobFailures:
             self.excluded[device] = f"its process died {self._deaths} times: {reason}"
 
     def reasons_against(self, devices: Iterable[str]) -> dict[str, str]:
+        if not self.table.tallies:
+            return {}
         now = time.monotonic()
         reasons = {d: self.table.reason_against(d, self.kind, now) for d in devices}
         return {device: reason for device, reason in reasons.items() if reason}

@@ -171,7 +171,7 @@ class Scheduler:
         The main job isn't charged with it if a small one may be its cause, and nobody if a core
         was killed because a cancelled job didn't stop.
         """
-        self._small.forget_plans()
+        self._small.known.clear()
         self._engine.planning.forget_kernels(device)
         users = [each for each in self.runners.values() if each.uses(device)]
         charged = [each for each in users if each is not self._main] or users
@@ -362,7 +362,7 @@ class Scheduler:
         del self.runners[job.number]
         if runner is self._main:
             self._main = None
-            self._small.forget_plans()  # what is learnt from it changes the models
+            self._small.known.clear()  # what is learnt from it changes the models
         if (timer := self._timeouts.pop(job.number, None)) is not None:
             timer.cancel()
         try:

@@ -43,14 +43,11 @@ class SmallJobs:
     def __init__(self, engine: Engine, on_planned: Callable[[], None]) -> None:
         self._engine, self._on_planned = engine, on_planned
         # Of the kinds of jobs on each core; None: being planned, or there is no plan
-        self._known: BoundedCache[tuple[bytes, str], JobPlan | None] = BoundedCache(
+        self.known: BoundedCache[tuple[bytes, str], JobPlan | None] = BoundedCache(
             max_entries=MAX_PLANS
         )
         # Number of a small job that runs or is being opened -> its plan, on one core
         self.plans: dict[int, JobPlan] = {}
-
-    def forget_plans(self) -> None:
-        self._known.clear()
 
     def plan_beside(self, outlook: Outlook, job: JobRecord) -> JobPlan | None:
         checked: ResolvedJob | None = job.checked
@@ -64,17 +61,17 @@ class SmallJobs:
             return None
         fleet = self._engine.fleet
         cores = {info.name for info in fleet.infos if info.is_shareable}
-        cores &= fleet.ready().intersection(checked.devices) - self._engine.disabled
+        cores &= fleet.devices("ready").intersection(checked.devices) - self._engine.disabled
         cores -= {plan.assignments[0].device for plan in self.plans.values()}
         if not cores:
             return None
         core = min(cores, key=lambda name: (name in outlook.devices, name))
         kind = (checked.reference, checked.params, checked.load, checked.storage)
         key = msgspec.json.encode(kind), core
-        if key not in self._known:
-            self._known.put(key, None)
+        if key not in self.known:
+            self.known.put(key, None)
             self._request(key, checked, core)
-        plan = self._known.get(key)
+        plan = self.known.get(key)
         if plan is None or plan.predicted_seconds is None:
             return None
         is_small = plan.predicted_seconds <= SMALL_FRACTION * outlook.remaining_seconds
@@ -92,7 +89,7 @@ class SmallJobs:
 
         def planned(plan: JobPlan | None, error: BaseException | None) -> None:
             if plan is not None:
-                self._known.put(key, plan)
+                self.known.put(key, plan)
                 self._on_planned()
 
         self._engine.planner_thread.run(plan, planned)

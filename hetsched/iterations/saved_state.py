@@ -104,18 +104,24 @@ def restore_state(
     restore_rows(workload, params, arrays, saved.arrays, saved.iteration, every)
 
 
-def save_rows(
+def saved_rows(
     workload: Iterative,
     params: Any,
     arrays: Mapping[str, np.ndarray],
     saved: Mapping[str, np.ndarray],
     iteration: int,
     rows: Rows,
-) -> None:
-    """Copy the state of `rows` after `iteration` to `saved`, of `saved_shapes`."""
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the state of `rows` after `iteration`, and its place in `saved`.
+
+    Whole arrays belong to the device with the first row.
+    """
+    whole = {array.name for array in workload.arrays(params) if array.is_whole}
     for name, view in state_views(workload, params, arrays, iteration).items():
-        part = _rows_of(workload, params, name, rows)
-        saved[name][part] = view[part]
+        part = slice(rows.first, rows.stop)
+        if name in whole:
+            part = slice(None) if rows.is_first and rows.count else slice(0)
+        yield view[part], saved[name][part]
 
 
 def restore_rows(
@@ -127,18 +133,10 @@ def restore_rows(
     rows: Rows,
 ) -> None:
     """Copy the state of `rows` after `iteration` back from `saved`, and to border rows like it."""
-    for name, view in state_views(workload, params, arrays, iteration).items():
-        part = _rows_of(workload, params, name, rows)
-        view[part] = saved[name][part]
+    for state, kept in saved_rows(workload, params, arrays, saved, iteration, rows):
+        state[...] = kept
     for array in workload.state(params):
         if array.name in saved:
             home = arrays[array.name][read_buffer(array, Part.FINISH, iteration)]
             for ghost, source in mirrored_rows(array, home, rows):
                 ghost[...] = source
-
-
-def _rows_of(workload: Iterative, params: Any, name: str, rows: Rows) -> slice:
-    """Return the part of an array that the device with `rows` saves."""
-    if any(array.name == name and array.is_whole for array in workload.arrays(params)):
-        return slice(None) if rows.is_first and rows.count else slice(0)
-    return slice(rows.first, rows.stop)

@@ -59,23 +59,9 @@ def run(
 ) -> SerialResult:
     """Run the job as devices with these shares would.
 
-    Parameters
-    ----------
-    inputs : mapping
-        Name -> whole array; the others are generated with seed 0.
-    split : sequence of int, or callable
-        Rows of each device.
-    variant : str, optional
-        Of the CPU; None: the first one.
-    save_after : int, optional
-        The iteration whose state is wanted.
-    resume : SavedState, optional
-        Continue from there.
-
-    Raises
-    ------
-    DataError
-        The method can't continue or diverges.
+    `inputs`: others are generated with seed 0. `split`: rows of each device. `variant`: of the
+    CPU, by default the first one. `save_after`: the iteration whose state is wanted. `resume`:
+    where to continue. Raises DataError if the method can't go on or diverges.
     """
     return _SerialRun(workload, params, inputs, split, variant).run(save_after, resume)
 

@@ -60,7 +60,7 @@ class JobPlanning:
             iterations.balance_with(balance, working)
             return plan
         self._infos = infos
-        self._unstarted = self._engine.fleet.unstarted()
+        self._unstarted = self._engine.fleet.devices("unneeded")
         await self._tune()
         if (known := self._known_plan()) is not None:
             return known

@@ -171,21 +171,9 @@ class Fleet:
         """Return the description of a device, even if it is no longer usable."""
         return self._hosts[device].info
 
-    def ready(self) -> set[str]:
-        return {name for name, host in self._hosts.items() if host.state == "ready"}
-
-    def unstarted(self) -> set[str]:
-        return {name for name, host in self._hosts.items() if host.state == "unneeded"}
-
-    def starting(self, devices: Iterable[str]) -> frozenset[str]:
-        hosts, states = self._hosts, ("starting", "restarting")
-        return frozenset([name for name in devices if hosts[name].state in states])
-
-    def usable(self, devices: Iterable[str]) -> list[DeviceInfo]:
-        """Return those of `devices` that are ready, or will be once started."""
-        names, states = set(devices), ("ready", "unneeded")
-        hosts = self._hosts.items()
-        return [host.info for name, host in hosts if name in names and host.state in states]
+    def devices(self, *states: State) -> set[str]:
+        """Return the devices in one of these states."""
+        return {name for name, host in self._hosts.items() if host.state in states}
 
     def pids(self) -> dict[str, int]:
         """Return device -> id of its running process. Safe from any thread."""
@@ -235,8 +223,6 @@ class Fleet:
     def _note_change(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
-
-    # ---- commands
 
     def send(self, device: str, command: device_messages.AttemptCommand) -> None:
         """Send a command after this round of the loop, unless the device is lost."""
@@ -307,8 +293,6 @@ class Fleet:
         """Kill the process of `device`, which has missed a deadline; its loss follows."""
         self._kill(self._hosts[device], reason)
 
-    # ---- the end
-
     def rest(self) -> None:
         """End the processes of cores, which no job uses; the next job forks them again."""
         self._is_resting = True
@@ -356,8 +340,6 @@ class Fleet:
         for host in list(self._hosts.values()):
             if (process := host.process) is not None:
                 process.kill()
-
-    # ---- starting
 
     def _start_needed(self, host: Host) -> None:
         host.state = "starting"
@@ -414,8 +396,6 @@ class Fleet:
         if isinstance(process, DeviceProcess):
             self._loop.remove_reader(process.stderr)
 
-    # ---- the template
-
     def _ready_template(self) -> Template | None:
         """Return the template; None if it is still starting: `_on_template` goes on. OSError."""
         if self._template is None:
@@ -443,8 +423,6 @@ class Fleet:
             self._loop.remove_reader(self._template.fileno())
             self._template.close()
             self._template = None
-
-    # ---- events of a process
 
     def _read_stderr(self, process: DeviceProcess) -> None:
         if not process.read_stderr():
@@ -505,8 +483,6 @@ class Fleet:
         self._note_change()
         if self._is_resting:
             self._rest(host)
-
-    # ---- deaths
 
     def _kill(self, host: Host, reason: str) -> None:
         process = host.process

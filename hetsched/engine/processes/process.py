@@ -73,8 +73,6 @@ class DeviceProcess(DeviceLink):
     def _processor_ticks(self) -> int:
         return processor_ticks(f"/proc/{self.pid}/stat")
 
-    # ---- the end
-
     def kill(self) -> None:
         with self._end_lock, contextlib.suppress(ProcessLookupError):
             if self.end_fd >= 0:
@@ -131,9 +129,6 @@ class DeviceProcess(DeviceLink):
         poller = select.poll()
         poller.register(self.end_fd, select.POLLIN)
         return bool(poller.poll(int(seconds * 1000)))
-
-
-# ---- the template
 
 
 class TemplateLost(Exception):
@@ -202,9 +197,6 @@ class Template:
         if self._process.stderr is not None:
             self._process.stderr.close()
         self._sock.close()
-
-
-# ---- starting, and what the kernel says
 
 
 def _spawn(

@@ -274,7 +274,7 @@ class JobArrays:
         copies = [
             (
                 spec,
-                self._mapped(self._layout(spec, moved[spec.name])),
+                self.mapped(self._layout(spec, moved[spec.name])),
                 self._elsewhere(spec, to_files),
             )
             for spec in self.job.specs
@@ -291,10 +291,6 @@ class JobArrays:
         segments = {stored.key for stored in self.stored}
         return sum(self._arena.segment(segment).nbytes for segment in segments)
 
-    def map_all(self) -> dict[str, np.ndarray]:
-        """Map all segments; return name -> array. Raises TryAgain without descriptors for them."""
-        return {stored.array: self._mapped(stored) for stored in self.stored}
-
     def _elsewhere(self, spec: ArraySpec, to_files: bool) -> HostArray:
         """Return where an array was or will be that the job has in memory."""
         if to_files:
@@ -307,9 +303,9 @@ class JobArrays:
             return ArenaArray(spec, self._arena.segment(stored.key).memory())
         if (fd := fd_of_key(stored.key)) is not None:
             return _open_file(spec, fd, stored)
-        return ArenaArray(spec, self._mapped(stored))
+        return ArenaArray(spec, self.mapped(stored))
 
-    def _mapped(self, stored: device_messages.StoredArray) -> np.ndarray:
+    def mapped(self, stored: device_messages.StoredArray) -> np.ndarray:
         """Map the array apart from the arena, for a thread that may hang. Raises TryAgain."""
         segment = self._arena.segment(stored.key)
         try:

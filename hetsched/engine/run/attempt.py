@@ -110,9 +110,10 @@ class Attempt:
         self._is_due = False
         self._fences: dict[str, float] = {}  # Device that is to stop -> since when
         self._fence_seconds = math.inf
+        self._final_runs: dict[str, DeviceRun] = {}
 
     def runs(self) -> dict[str, DeviceRun]:
-        return {
+        return self._final_runs or {
             device: DeviceRun(assignment, self.infos[device], tuple(self.times.get(device, ())))
             for device, assignment in self.assignments.items()
         }
@@ -122,6 +123,7 @@ class Attempt:
 
     def release(self) -> None:
         """Let devices forget it; it has ended well."""
+        self._final_runs = self.runs()
         for device in self.assignments:
             self._fleet.send(device, device_messages.Release(self.id))
 
@@ -129,8 +131,6 @@ class Attempt:
         if self._timer is not None:
             self._timer.cancel()
         self._waits = lambda now: {}  # the last ones may refer to this attempt
-
-    # ---- the steps before and after the timed one
 
     async def prepare(self) -> None:
         """Prepare all devices and fill the arrays.
@@ -272,8 +272,6 @@ class Attempt:
                 since[event.device] = time.monotonic()
         return answers
 
-    # ---- events
-
     def post(self, event: Event) -> None:
         """Add an event. On the loop's thread; never calls back."""
         if isinstance(event, Lost) and event.device not in self.assignments:
@@ -344,8 +342,6 @@ class Attempt:
                 self._fleet.kill_process_of(device, f"no sign of life for {limit}")
         self._set_timer(now)
 
-    # ---- the end of an attempt that hasn't ended well
-
     async def stop(self, *, is_cancelled: bool) -> None:
         """Wait until no device writes to the job's arrays; after a cancellation not for long."""
         self.is_stopping = True
@@ -378,8 +374,6 @@ class Attempt:
         self._fences = dict.fromkeys(self._fences, now)
         self._fence_seconds = min(self._fence_seconds, self._deadlines.device_stop)
         self._set_timer(now)
-
-    # ---- failures
 
     def _remove(self, device: str) -> None:
         self.live.discard(device)

@@ -124,28 +124,27 @@ class Computation:
         self._send()
 
     def _waits(self, now: float) -> Mapping[str, DeviceWait]:
+        """Return the waits for chunks, which may take `chunk_factor` times as long as expected.
+
+        A device without a prediction is expected to take that many times as long per unit as the
+        slowest of the others has taken so far.
+        """
+        deadlines, dispatcher, runner = self._deadlines, self.dispatcher, self._runner
+        slowdown = JOBS_PER_CORE if runner.is_small or runner.small_jobs_beside else 1
+        factor = deadlines.chunk_factor
+        unknown = factor * max(dispatcher.measured_paces(), default=0.0)
         waits = self._attempt.joining_waits()
-        for device, chunk, since in self.dispatcher.oldest_sent():
-            seconds, key = self._chunk_seconds(device, chunk.count)
+        for device, chunk, since in dispatcher.oldest_sent():
+            planned = self._attempt.assignments[device].pace or 0.0
+            pace = max(planned, dispatcher.measured_pace(device) or 0.0) or unknown
+            seconds, key = float(deadlines.step), "deadlines.step"
+            if pace:
+                seconds, key = max(
+                    (deadlines.chunk, "deadlines.chunk"),
+                    (slowdown * factor * pace * chunk.count, "deadlines.chunk_factor"),
+                )
             waits[device] = DeviceWait(since, seconds, f"a chunk of {chunk.count} units", key)
         return waits
-
-    def _chunk_seconds(self, device: str, units: int) -> tuple[float, str]:
-        """Return how long a chunk may take, and the key of the configuration that decides it.
-
-        A device without a prediction may take `chunk_factor` times as long per unit as the slowest
-        of the others has taken so far, and that many times again.
-        """
-        deadlines, dispatcher = self._deadlines, self.dispatcher
-        planned = self._attempt.assignments[device].pace
-        pace = max(planned or 0.0, dispatcher.measured_pace(device) or 0.0)
-        pace = pace or deadlines.chunk_factor * max(dispatcher.measured_paces(), default=0.0)
-        if not pace:
-            return deadlines.step, "deadlines.step"
-        runner = self._runner
-        slowdown = JOBS_PER_CORE if runner.is_small or runner.small_jobs_beside else 1
-        seconds = slowdown * deadlines.chunk_factor * pace * units
-        return max((deadlines.chunk, "deadlines.chunk"), (seconds, "deadlines.chunk_factor"))
 
 
 def add_record(records: list[Record], units: int, times: ChunkTimes) -> None:

@@ -278,7 +278,7 @@ class JobRunner:
     async def _run_attempt(self, attempt: Attempt) -> None:
         fleet, devices = self.engine.fleet, attempt.assignments.keys()
         await fleet.started(devices)
-        if not fleet.ready() >= devices:
+        if not fleet.devices("ready") >= devices:
             raise StartOver("a device process ended while the job was planned")
         attempt.infos.update((device, fleet.info(device)) for device in devices)
         self._attempt = attempt
@@ -300,9 +300,7 @@ class JobRunner:
             attempt.close()
             self._attempt = None
 
-    async def _usable_devices(
-        self, wait_for_restarts: bool
-    ) -> tuple[list[DeviceInfo], frozenset[str]]:
+    async def _usable_devices(self, wait_for_restarts: bool) -> tuple[list[DeviceInfo], set[str]]:
         """Return the devices usable now, and those that are starting."""
         fleet, failures, disabled = self.engine.fleet, self.failures, self.engine.disabled
         devices = failures.remaining(self.job.devices)
@@ -314,7 +312,8 @@ class JobRunner:
         for device, reason in failures.reasons_against(devices).items():
             failures.excluded[device] = reason
             self.note(f"{device}: {reason}")
-        infos = fleet.usable(failures.remaining(devices))
+        usable = fleet.devices("ready", "unneeded")  # the latter once they are started
+        infos = [fleet.info(name) for name in failures.remaining(devices) if name in usable]
         enabled = [info for info in infos if info.name not in disabled]
         if not enabled:
             if failures.excluded:
@@ -326,7 +325,8 @@ class JobRunner:
             )
         if self.iterations is None:  # an iterative job may use others once they are enabled
             infos = enabled
-        return infos, fleet.starting(devices).difference(failures.excluded)
+        starting = fleet.devices("starting", "restarting").intersection(devices)
+        return infos, starting.difference(failures.excluded)
 
     def _convergence_error(self) -> errors.JobFailed | None:
         iterations, declared = self.iterations, self.job.iterative

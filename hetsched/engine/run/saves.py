@@ -184,7 +184,7 @@ class Saves:
     def _files(self) -> StateFiles:
         if self._state is None:
             try:
-                arrays = self._arrays.map_all()
+                arrays = {each.array: self._arrays.mapped(each) for each in self._arrays.stored}
             except errors.TryAgain as error:
                 raise errors.CantCreate(f"the state can't be mapped: {error}") from error
             self._state = StateFiles(self._arrays.job, arrays, self._spec.seed, self._owner)
