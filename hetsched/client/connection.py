@@ -492,7 +492,6 @@ class Session:
         timeout: float,
         greeting_timeout: float,
     ) -> None:
-        self._pid = os.getpid()
         self._path, self._timeout = path, timeout
         self.lock = threading.RLock()  # For `segments` and the session's socket, but for sending
         self.segments: dict[int, ClientSegment] = {}  # That this client maps
@@ -606,8 +605,6 @@ class Session:
     def drop(self, segment: int, array: object = None) -> None:
         """Drop a reference to a segment, which may be an array's. Takes no lock, never blocks."""
         self.arrays.discard(array)
-        if os.getpid() != self._pid:  # its arrays are its parent's references
-            return
         self._drops.append(messages.encode(messages.Drop(segment)))
         self._flush()
         if self._is_closing and not self.arrays:
@@ -625,7 +622,7 @@ class Session:
             except BlockingIOError:
                 self._drops.appendleft(payload)
                 return
-            except OSError:  # closed, or the daemon has ended: there is nothing to free
+            except OSError:  # closed, also in a forked child; or the daemon has ended
                 return
 
     def _greet(self, timeout: float) -> messages.Welcome:

@@ -28,8 +28,6 @@ MAX_JOBS = 2
 VIRTUAL_CLOCK_WAIT = 2.0
 """Seconds that a device with a virtual clock waits for announced chunks: its times must not depend
 on message latency. Only a cancelled run waits so long."""
-WARM_SECONDS = 60.0
-"""How long an idle device keeps memory, unless configured."""
 CHECK_SECONDS = 1.0
 """Between two looks of an idle device at whether to release memory. Arbitrary."""
 
@@ -45,7 +43,7 @@ class DeviceLoop:
         self,
         channel: device_messages.Channel,
         device: Device,
-        warm_for: float = WARM_SECONDS,
+        warm_for: float = 60.0,
         handed: MutableMapping[int, Any] | None = None,
     ) -> None:
         self._channel = channel

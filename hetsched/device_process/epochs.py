@@ -128,6 +128,7 @@ class EpochRunner:
         self._slot = command.slots[command.rank]
         self._others = [slot for slot in command.slots if slot != self._slot]
         self._values = Values()  # For kernels
+        self._partials: dict[tuple[str, int], dict[str, np.ndarray]] = {}  # That kernels fill
         self._slots: Sequence[int] = ()  # With rows, in the order of their rows
         self._records: list[device_messages.IterationRecord] = []  # Not sent yet
         self._extends_record = False  # The next iteration belongs to the last record
@@ -317,9 +318,13 @@ class EpochRunner:
     def _compute(self, part: Part, stage: Stage, iteration: int, parity: int) -> Iterator[None]:
         """Compute a stage; partials of `parity` are written. Yields if it is time."""
         if self._rows.count:
-            arrays = {name: self._run.partials[name] for name in stage.reductions}
-            partials = home.slot_of(arrays, parity, self._slot)
-            seconds = self._run.executor.compute(part, stage, iteration, self._values, partials)
+            key = stage.name, parity % 2
+            if key not in self._partials:
+                arrays = {name: self._run.partials[name] for name in stage.reductions}
+                self._partials[key] = home.slot_of(arrays, parity, self._slot)
+            seconds = self._run.executor.compute(
+                part, stage, iteration, self._values, self._partials[key]
+            )
             self._seconds["compute"] += seconds.compute
             self._seconds["transfer"] += seconds.transfer
         if time.monotonic() - self._step_began >= STEP_SECONDS:
@@ -363,6 +368,8 @@ class EpochRunner:
         those of iterations do: a device may still combine the values of one round while another
         one already computes the next.
         """
+        if not stage.reductions:
+            return
         began = time.monotonic()
         now = dict(self._values.now)
         for name in stage.reductions:

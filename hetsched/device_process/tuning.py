@@ -58,7 +58,12 @@ def main() -> None:
     if request.is_idle:
         os.nice(NICE)
     try:
-        _tune(request, said)
+        workload = find(request.workload)
+        check_sources(request.workload, request.source)
+        make = next(v.make for v in workload.variants(KIND) if v.name == request.variant)
+        say = functools.partial(_write, said, "said")
+        context = KernelContext(KIND, request.threads, cache_folder(), np, None, say, tunes=True)
+        make(decode_params(workload, request.params), request.load, context)
     except BaseException as error:
         _write(said, "failed", f"{type(error).__name__}: {text_of(error)}")
         raise
@@ -80,15 +85,6 @@ def _end_late(seconds: int, threads: int) -> None:
 
 def _write(said: TextIO, word: str, text: str) -> None:
     print(word, " ".join(text.split())[:MAX_SAID], file=said)
-
-
-def _tune(request: Request, said: TextIO) -> None:
-    workload = find(request.workload)
-    check_sources(request.workload, request.source)
-    make = next(v.make for v in workload.variants(KIND) if v.name == request.variant)
-    say = functools.partial(_write, said, "said")
-    context = KernelContext(KIND, request.threads, cache_folder(), np, None, say, tunes=True)
-    make(decode_params(workload, request.params), request.load, context)
 
 
 if __name__ == "__main__":
