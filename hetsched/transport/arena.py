@@ -311,34 +311,28 @@ class Arena:
         self.on_discard.clear()
         self.trim()
 
-    def _create(self, size: int) -> int:
+    def _create(self, size: int, *, may_free: bool = True) -> int:
         """Return a new memfd; results and free segments make room for a missing descriptor."""
+        fd = -1
         try:
-            try:
-                return self._memfd(size)
-            except OSError as error:
-                if error.errno not in NO_DESCRIPTORS:
-                    raise
-            self.on_pressure(1)
-            self.trim()
-            return self._memfd(size)
-        except OSError as error:
-            hint = " (RLIMIT_NOFILE); release arrays and results, or raise the limit"
-            raise errors.TryAgain(
-                f"{format_bytes(size)} of shared memory: {error.strerror}"
-                f"{hint if error.errno in NO_DESCRIPTORS else ''}"
-            ) from None
-
-    def _memfd(self, size: int) -> int:
-        fd = os.memfd_create("hetsched", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        try:
+            fd = os.memfd_create("hetsched", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             if fd >= self.max_descriptor:
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             os.ftruncate(fd, size)
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
-        except OSError:
-            os.close(fd)
-            raise
+        except OSError as error:
+            if fd >= 0:
+                os.close(fd)
+            are_descriptors_missing = error.errno in NO_DESCRIPTORS
+            if are_descriptors_missing and may_free:
+                self.on_pressure(1)
+                self.trim()
+                return self._create(size, may_free=False)
+            hint = " (RLIMIT_NOFILE); release arrays and results, or raise the limit"
+            raise errors.TryAgain(
+                f"{format_bytes(size)} of shared memory: {error.strerror}"
+                f"{hint if are_descriptors_missing else ''}"
+            ) from None
         return fd
 
     def _begin_use(self, segment: Segment) -> Segment:

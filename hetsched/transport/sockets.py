@@ -96,11 +96,9 @@ def acquire_lock(path: Path) -> int:
 
     Raises ConfigError, with the pid of the process that holds the lock.
     """
+    fd = -1
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError as error:
-        raise errors.ConfigError(f"lock file {path}: {error.strerror}") from None
-    try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
@@ -112,7 +110,8 @@ def acquire_lock(path: Path) -> int:
             " stop it, or set HETSCHED_RUNTIME_DIR to another folder"
         ) from None
     except OSError as error:
-        os.close(fd)
+        if fd >= 0:
+            os.close(fd)
         raise errors.ConfigError(f"lock file {path}: {error.strerror}") from None
     return fd
 
