@@ -112,7 +112,7 @@ def test_peers_are_within_a_tenth_of_the_optimum_after_30_rounds(seed: int) -> N
 
 
 def test_the_papers_table_holds_and_fewer_blocks_move() -> None:
-    result = dethier.run_experiment(30)
+    result = dethier.run_experiment(10)
     sizes, moves = result.tables
 
     assert [row[1] for row in sizes.rows] == [row[2] for row in sizes.rows]

@@ -17,6 +17,13 @@ from hetsched.models import Affine, Constant, SpeedFunction
 from hetsched.partition.iterations import IterationBalance, received
 from hetsched.simulate.curves import Paging
 
+several_cores = pytest.mark.parametrize("cores", [1, pytest.param(2, marks=pytest.mark.stress), 4])
+several_ratios = pytest.mark.parametrize(
+    "ratio",
+    [1 / 3, *(pytest.param(ratio, marks=pytest.mark.stress) for ratio in (1.0, 3.0)), 10.0],
+)
+"""The speed of a device over that of a core."""
+
 ROWS = 4000
 ITERATIONS = 100
 CORE = Constant(1000.0)
@@ -82,8 +89,8 @@ def half_as_fast(iteration: int) -> list[float]:
     return [2.0 if iteration >= 40 else 1.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize("cores", [1, 2, 4])
-@pytest.mark.parametrize("ratio", [1 / 3, 1.0, 3.0, 10.0])
+@several_cores
+@several_ratios
 def test_a_device_of_another_speed_is_balanced_within_four_iterations(
     cores: int, ratio: float
 ) -> None:
@@ -121,8 +128,8 @@ def test_a_core_that_becomes_half_as_fast_is_balanced_after_four_iterations() ->
 
 
 @pytest.mark.parametrize("cliff", [STEEP, GENTLE])
-@pytest.mark.parametrize("cores", [1, 2, 4])
-@pytest.mark.parametrize("ratio", [1 / 3, 1.0, 3.0, 10.0])
+@several_cores
+@several_ratios
 def test_a_cliff_that_nobody_knows_of_costs_little(
     ratio: float, cores: int, cliff: tuple[float, float]
 ) -> None:
@@ -135,8 +142,8 @@ def test_a_cliff_that_nobody_knows_of_costs_little(
 
 
 @pytest.mark.parametrize("cliff", [STEEP, GENTLE])
-@pytest.mark.parametrize("cores", [1, 2, 4])
-@pytest.mark.parametrize("ratio", [1 / 3, 1.0, 3.0, 10.0])
+@several_cores
+@several_ratios
 def test_the_known_size_of_a_memory_spares_the_fall(
     ratio: float, cores: int, cliff: tuple[float, float]
 ) -> None:
