@@ -154,16 +154,9 @@ class DeviceSuite:
         return job.described(device.describe().variant_kind, *sizes, **settings)
 
     def compute(
-        self,
-        device: Device,
-        job: ToyJob,
-        sizes: Sequence[int],
-        slots: int = 2,
-        *,
-        barriers: Sequence[int] = (),
-        ring: bool = True,
-        slots_of: Sequence[int] = (),
-    ) -> dict[int, ChunkTimes]:
+        self, device: Device, job: ToyJob, sizes: Sequence[int], slots: int = 2, *,
+        barriers: Sequence[int] = (), ring: bool = True, slots_of: Sequence[int] = (),
+    ) -> dict[int, ChunkTimes]:  # fmt: skip
         """Compute the whole load in chunks of these sizes, and check the result and the times."""
         described = self.described(device, job, max(sizes), slots)
         placed = _Placed(device, described.demand)
@@ -211,13 +204,9 @@ class _Placed:
 
 
 def drive(
-    device: Device,
-    job: DeviceJob,
-    chunks: Sequence[Chunk],
-    ring: bool = True,
-    late_by: int = 0,
-    sizes: Sequence[int] = (),
-) -> dict[int, ChunkTimes]:
+    device: Device, job: DeviceJob, chunks: Sequence[Chunk],
+    ring: bool = True, late_by: int = 0, sizes: Sequence[int] = (),
+) -> dict[int, ChunkTimes]:  # fmt: skip
     """Prepare and run; the pipeline hears of a chunk only `late_by` steps after the last."""
     device.prepare(job)
     link = device.describe().link

@@ -129,12 +129,9 @@ class ToyJob:
     """
 
     def __init__(
-        self,
-        workload: Any,
-        params: Any,
-        folder: Path | None = None,
+        self, workload: Any, params: Any, folder: Path | None = None,
         dtypes: Mapping[str, str] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.workload, self.params = workload, params
         self.load: int = workload.load(params)
         self.inputs: dict[str, HostArray] = {}
@@ -154,13 +151,9 @@ class ToyJob:
                 self.outputs[spec.name] = stored(spec, shared(shape, spec.dtype), where)
 
     def described(
-        self,
-        kind: str,
-        chunk: int,
-        slots: int = 2,
-        memory: int | None = None,
+        self, kind: str, chunk: int, slots: int = 2, memory: int | None = None,
         variant: str = "plain",
-    ) -> DeviceJob:
+    ) -> DeviceJob:  # fmt: skip
         demand = self.workload.demand(self.params, kind)
         if memory is None:
             memory = slots * slot_bytes(demand, chunk)

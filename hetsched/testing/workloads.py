@@ -175,14 +175,9 @@ def _damaged(outputs: Mapping[str, np.ndarray], name: str) -> Arrays:
 
 
 def _check_variant(
-    workload: Workload,
-    params: Any,
-    inputs: Arrays,
-    variant: Variant,
-    context: KernelContext,
-    seed: int,
-    runtime: HostRuntime | None,
-) -> None:
+    workload: Workload, params: Any, inputs: Arrays, variant: Variant, context: KernelContext,
+    seed: int, runtime: HostRuntime | None,
+) -> None:  # fmt: skip
     load = workload.load(params)
     specs = workload.arrays(params)
     for sizes in _cuts(load):
@@ -268,9 +263,8 @@ def _check_iterations(
         worst = int(np.argmax(errors))
         _expect(errors[worst] <= 1, f"{what}: row {worst} has errors() {errors[worst]:.3g}, not 1")
         if result.saved is not None:
-            resumed = serial.run(
-                workload, params, kept, split, variant=variant.name, resume=result.saved
-            )
+            saved = result.saved
+            resumed = serial.run(workload, params, kept, split, variant=variant.name, resume=saved)
             for name, array in resumed.outputs.items():
                 same = _are_same(array, result.outputs[name])
                 _expect(same, f"{what}: {name} differs if continued after iteration 1")

@@ -30,12 +30,9 @@ def names() -> list[str]:
 
 @functools.lru_cache(maxsize=256)  # clients choose the names
 def locate(name: str) -> str:
-    """Return the ``module:qualname`` of the workload `name`; `name` may already be one.
+    """Return the ``module:qualname`` of the workload `name`, which may already be one.
 
-    Raises
-    ------
-    UsageError
-        Unknown or very long; the message gives the closest name.
+    Raises UsageError, which gives the closest name.
     """
     if len(name) > MAX_NAME:
         raise UsageError(f"no workload {quoted(name)}: {len(name)} characters, at most {MAX_NAME}")
@@ -54,9 +51,7 @@ def locate(name: str) -> str:
 def find(reference: str) -> BaseWorkload:
     """Return the workload of a name or ``module:qualname``; imported once per process.
 
-    Raises
-    ------
-    UsageError
+    Raises UsageError.
     """
     module, _, qualname = locate(reference).partition(":")
     try:
@@ -95,11 +90,7 @@ def check_sources(reference: str, expected: str) -> None:
     """Check that a workload's loaded files are those on disk, and those that the caller has.
 
     `expected`: what `note_sources` returned in the process that asks for a job; "": unknown.
-
-    Raises
-    ------
-    DataError
-        They have changed: what is loaded would compute something else than the user expects.
+    Raises DataError: what is loaded would compute something else than the user expects.
     """
     module = locate(reference).partition(":")[0]
     for path, stamp in _stamps(_own_files(module)).items():

@@ -95,8 +95,9 @@ class Registration(Recomputed):
     def exact(self, p: RegistrationParams, inputs: Arrays) -> np.ndarray:
         import numpy as np
 
-        product = _product(inputs)[None]
-        found: np.ndarray = shifts(np, p.upsample, product, abs(np.fft.ifft2(product)))[0]
+        product = _product(inputs)
+        coarse = abs(np.fft.ifft2(product))
+        found: np.ndarray = shifts(np, p.upsample, product[None], coarse[None])[0]
         return found
 
     def scale(self, p: RegistrationParams, inputs: Arrays, i: int) -> Mapping[str, np.ndarray]:
@@ -120,8 +121,7 @@ class Registration(Recomputed):
             return None
         if y[np.equal(unit["x"].shape, 1)].any():  # no shift along an axis of one pixel
             return math.inf
-        best = shifts(np, p.upsample, product[None], abs(np.fft.ifft2(product))[None])[0]
-        found, most = (correlation(np, product, at) for at in (y, best))
+        found, most = (correlation(np, product, at) for at in (y, self.exact(p, unit)))
         # All shifts of a black image are as good.
         return (most - found) / (TIE * most) if most else 0.0
 

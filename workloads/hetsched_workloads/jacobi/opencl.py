@@ -40,9 +40,8 @@ __kernel void diagonal(OUT(REAL, y), IN(REAL, a), int n, long first) {
 
 
 def make(p: JacobiParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
-    program = Program(SOURCE, p.dtype, context, "a product", GROUP=GROUP)
-    kernels = _OpenClKernels(p, program).stages()
-    return {name: _on_host(kernel) for name, kernel in kernels.items()}
+    kernels = _OpenClKernels(p, Program(SOURCE, p.dtype, context, "a product", GROUP=GROUP))
+    return {name: _on_host(kernel) for name, kernel in kernels.stages().items()}
 
 
 class _OpenClKernels(JacobiKernels):
