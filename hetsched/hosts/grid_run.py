@@ -55,9 +55,7 @@ class Rectangle:
     def view(self, name: str, part: Box) -> np.ndarray:
         """Return the cells `part`, which may be in the frame."""
         return cut(
-            self.arrays[name],
-            self._axes[name],
-            part.moved(-self.framed.top, -self.framed.left),
+            self.arrays[name], self._axes[name], part.moved(-self.framed.top, -self.framed.left)
         )
 
 

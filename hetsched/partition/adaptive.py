@@ -31,13 +31,7 @@ from hetsched.partition.balancer import (
     split_with_unmeasured,
     spread_over,
 )
-from hetsched.partition.distribution import (
-    MAX_LOAD,
-    Distribution,
-    Limits,
-    Shares,
-    predict,
-)
+from hetsched.partition.distribution import MAX_LOAD, Distribution, Limits, Shares, predict
 from hetsched.partition.equal_times import geometric
 from hetsched.partition.imbalance_factor import iteration_seconds
 from hetsched.partition.options import MIN_GAIN, Option

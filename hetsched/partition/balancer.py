@@ -23,13 +23,7 @@ from hetsched.models.curves import EQUAL
 from hetsched.models.validation import require_count, require_non_negative
 from hetsched.models.windows import DEPTH, Windows
 from hetsched.partition.discrete import optimal
-from hetsched.partition.distribution import (
-    Distribution,
-    Limits,
-    Shares,
-    check_request,
-    predict,
-)
+from hetsched.partition.distribution import Distribution, Limits, Shares, check_request, predict
 from hetsched.partition.equal_times import constant, geometric
 from hetsched.partition.imbalance_factor import NodeModel, Trading
 from hetsched.partition.phases import DeviceTime, Phase, parse_readings

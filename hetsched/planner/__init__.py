@@ -14,9 +14,5 @@ __all__ = ["ExplainedJob", "explain_job", "plan_job"]
 
 __getattr__ = lazy_names(
     __name__,
-    {
-        "ExplainedJob": "explanation",
-        "explain_job": "explanation",
-        "plan_job": "job_planner",
-    },
+    {"ExplainedJob": "explanation", "explain_job": "explanation", "plan_job": "job_planner"},
 )

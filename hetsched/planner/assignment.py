@@ -8,7 +8,6 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hetsched.device import Chunk, EvenChunks
-from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
 from hetsched.planner.chunks import (
     CHUNKS_PER_CORE,
@@ -60,7 +59,6 @@ class Participant:
         return 0.0 if self.model is None else self.model.call_seconds
 
     def seconds(self, units: int) -> float | None:
-        """Return the predicted seconds of `units`, 1 or more."""
         return None if self.total is None else float(self.total.curve.time(units))
 
     def linked_plan(self, share: int) -> DevicePlan:
@@ -80,8 +78,10 @@ def linked_assignment(
     participant: Participant, plan: DevicePlan, first: int, chunk_ids: Iterator[int]
 ) -> Assignment:
     """Return the assignment of a device with a link, whose units start at `first`."""
+    candidate = participant.candidate
     sizes = slot_sizes(plan.chunks, plan.slots) if plan.slots else ()
     slots = plan.slots or max(map(len, plan.sub_distributions))
+    resident = [sizes] if sizes else dict.fromkeys(plan.sub_distributions)
     return Assignment(
         device=participant.name,
         variant=participant.variant,
@@ -89,11 +89,11 @@ def linked_assignment(
         chunks=_linked_chunks(plan, first, chunk_ids),
         max_chunk=max(plan.chunks),
         slots=slots,
-        slot_memory=_slot_memory(plan, sizes, participant.candidate.demand),
+        slot_memory=max(sum(slot_bytes(candidate.demand, n) for n in held) for held in resident),
         window=WINDOW if participant.model is None else slots + 1,
         predicted_seconds=participant.seconds(plan.share),
         slot_sizes=sizes,
-        candidate=participant.candidate,
+        candidate=candidate,
         model=participant.model,
     )
 
@@ -111,12 +111,6 @@ def _linked_chunks(plan: DevicePlan, first: int, chunk_ids: Iterator[int]) -> tu
     return tuple(chunks)
 
 
-def _slot_memory(plan: DevicePlan, sizes: tuple[int, ...], demand: MemoryDemand) -> int:
-    """Return the bytes of all slots that the plan needs at once."""
-    resident = [sizes] if sizes else dict.fromkeys(plan.sub_distributions)
-    return max(sum(slot_bytes(demand, count) for count in chunks) for chunks in resident)
-
-
 # ---- cores
 
 
@@ -130,8 +124,8 @@ def core_assignment(
 ) -> Assignment:
     """Return the assignment of a device without a link, whose own units start at `first`.
 
-    `part`: what it leaves to the tail, or the race that its variant takes part in. `cuts`: the
-    shares of this job cut so far, as equal cores' equal shares are cut once.
+    `part`: what it leaves to the tail, or takes in a race. `cuts`: of this job so far, as equal
+    cores' equal shares are cut once.
     """
     candidate = participant.candidate
     key = (
@@ -154,7 +148,6 @@ def core_assignment(
 
 
 def _cut(participant: Participant, share: int, part: PooledShare | RacePart | None) -> Assignment:
-    """Return the assignment of one of several equal cores."""
     seconds = participant.seconds(share)
     tail = part.part if isinstance(part, PooledShare) else None
     takes = expected_takes(part) if isinstance(part, PooledShare) else ()
@@ -182,13 +175,13 @@ def _cut(participant: Participant, share: int, part: PooledShare | RacePart | No
 
 
 def race_part_of(race: PlannedRace, cores: Sequence[tuple[Participant, int]]) -> RacePart:
-    """Return the part that each of equal cores takes in a race. `cores`: with their shares."""
+    """Return the part of each of equal cores, with their shares, in a race."""
     counts = [_chunk_count(core, share, share, core.seconds(share)) for core, share in cores]
     return race_part(race, [share for _, share in cores], counts)
 
 
 def _chunk_count(participant: Participant, share: int, own: int, seconds: float | None) -> int:
-    """Return the number of chunks of the `own` part, units, of a core's share of `seconds`."""
+    """Return the number of chunks of a core's `own` part, units, of its share of `seconds`."""
     count = min(own, CHUNKS_PER_CORE)
     if seconds is not None:
         chunks = chunk_count(seconds * own / share, participant.call_seconds, has_tail=own < share)
@@ -197,10 +190,7 @@ def _chunk_count(participant: Participant, share: int, own: int, seconds: float 
 
 
 def core_share(participant: Participant, share: int) -> CoreShare | None:
-    """Return a core that may leave a part of its share to a tail; None for other devices.
-
-    A core of a race computes its share alone: it is measured.
-    """
+    """Return a core that may leave a part of its share to a tail; None: it may not."""
     candidate, seconds = participant.candidate, participant.seconds(share)
     if not candidate.info.tail_group or candidate.race or seconds is None:
         return None

@@ -37,15 +37,12 @@ others, such as one that is probed, and takes no part in a tail."""
 
 
 def longest_chunk(call: float) -> float:
-    """Return the bound on a core's chunk, seconds; `call`: the cost of a call, seconds."""
+    """Return the bound on a core's chunk, seconds, given those of a call."""
     return max(MAX_CHUNK_SECONDS, min(call / MIN_CALL_FRACTION, MAX_COSTLY_CHUNK_SECONDS))
 
 
 def chunk_count(seconds: float, call: float, *, has_tail: bool = False) -> int:
-    """Return the chunks into which a core's part of some `seconds` is cut.
-
-    `call`: the cost of a call, seconds. `has_tail`: the other part is in a shared tail.
-    """
+    """Return the chunks of a core's part of some `seconds`; `has_tail`: the rest is in a tail."""
     longest = longest_chunk(call)
     usual = min(max(seconds / CHUNKS_PER_CORE, MIN_CHUNK_SECONDS), MAX_CHUNK_SECONDS)
     is_costly = call > MIN_CALL_FRACTION * usual
@@ -57,11 +54,7 @@ def chunk_count(seconds: float, call: float, *, has_tail: bool = False) -> int:
 
 @dataclass(frozen=True)
 class CoreShare:
-    """A core's share of 1 unit or more before pooling, with its predicted seconds.
-
-    `group`: of cores that share a tail. `most`: the limit of a chunk, units. `call_seconds`: what
-    a call of its kernel costs.
-    """
+    """A core's share of 1 unit or more, with its predicted seconds. `most`: of a chunk, units."""
 
     name: str
     group: str
@@ -72,7 +65,6 @@ class CoreShare:
 
     @property
     def speed(self) -> float:
-        """Units per second."""
         return self.units / self.seconds
 
     @property
@@ -91,10 +83,9 @@ class PooledShare:
 
 
 def plan_tails(shares: Sequence[CoreShare], first: int) -> Mapping[str, PooledShare]:
-    """Return what each core leaves to the tail of its group; cores without a tail are omitted.
+    """Return what each core leaves to the tail of its group, all but one unit at most.
 
-    Each core keeps at least one unit. Tails lie one after the other before `first`, the end of the
-    load.
+    Tails lie one after the other before `first`, the end of the load.
     """
     groups: dict[str, list[CoreShare]] = {}
     longest = max((share.seconds for share in shares), default=0.0)
@@ -105,7 +96,9 @@ def plan_tails(shares: Sequence[CoreShare], first: int) -> Mapping[str, PooledSh
     for cores in groups.values():
         units = [min(core.units // 2, round(POOLED_FRACTION * core.units)) for core in cores]
         total = sum(units)
-        if len(cores) < 2 or total < sum(core.least for core in cores) or _has_dear_calls(cores):
+        calls = CALLS_PER_TAKE * max(core.call_seconds for core in cores)
+        is_dear = calls > MIN_CALL_FRACTION * max(core.seconds for core in cores)
+        if len(cores) < 2 or total < sum(core.least for core in cores) or is_dear:
             continue
         first -= total
         speed = sum(core.speed for core in cores)
@@ -113,12 +106,6 @@ def plan_tails(shares: Sequence[CoreShare], first: int) -> Mapping[str, PooledSh
             part = TailPart(first, total, core.speed / speed, core.least, core.most)
             pooled[core.name] = PooledShare(count, part)
     return pooled
-
-
-def _has_dear_calls(cores: Sequence[CoreShare]) -> bool:
-    """Return whether the calls that a tail needs cost more than it saves."""
-    calls = CALLS_PER_TAKE * max(core.call_seconds for core in cores)
-    return calls > MIN_CALL_FRACTION * max(core.seconds for core in cores)
 
 
 def expected_takes(pooled: PooledShare) -> tuple[int, ...]:

@@ -43,7 +43,6 @@ class ExplainedJob:
     error: str | None = None
 
     def explained(self, plan: JobPlan, **found: Any) -> Explanation:
-        """Return the explanation of this job, which followed `plan`, with what was found."""
         return Explanation(
             job=self.job,
             state=self.state,
@@ -66,8 +65,7 @@ def explain_job(
 ) -> Explanation:
     """Explain a job that followed `plan`, or without `runs` the plan itself.
 
-    Chunks count for the device that ran them, including stolen and repeated ones. A virtual clock
-    starts with its device's first chunk.
+    Chunks count for the device that ran them. A virtual clock starts with its device's first.
     """
     cache = PlanCache() if cache is None else cache
     lines = _measured_timelines(plan, runs or {})
@@ -114,7 +112,7 @@ def _devices(
                 share=0 if run is None else run.share,
                 pooled=assignment.pooled,
                 taken=sum(units for units, times in chunks if times.taken),
-                chunks=_counted_sizes(assignment.plan.chunks),
+                chunks=tuple((len(list(same)), n) for n, same in groupby(assignment.plan.chunks)),
                 planned_chunks=len(assignment.plan.chunks),
                 mode=assignment.plan.mode.value if info and info.link else "",
                 slots=assignment.slots,
@@ -139,16 +137,10 @@ def _devices(
     return tuple(devices)
 
 
-def _counted_sizes(sizes: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Return (count, size) of runs of equal sizes: (8, 8, 3) -> ((2, 8), (1, 3))."""
-    return tuple((len(list(equal)), units) for units, equal in groupby(sizes))
-
-
 # ---- reasons
 
 
 def _chunk_reason(assignment: Assignment, bound: float | None) -> str:
-    """Return why the share is cut into these chunks."""
     if assignment.candidate is None:
         return ""
     if assignment.candidate.info.link:
@@ -183,7 +175,6 @@ def _linked_chunk_reason(assignment: Assignment, candidate: Candidate, bound: fl
 
 
 def _call_reason(assignment: Assignment) -> str:
-    """Return what a call costs on a core, and how its chunks follow; "": it costs nothing."""
     seconds, model = assignment.predicted_seconds, assignment.model
     call = 0.0 if model is None else model.call_seconds
     if not call or not seconds:
@@ -199,10 +190,7 @@ def _call_reason(assignment: Assignment) -> str:
 
 
 def _planned_timeline(assignment: Assignment) -> Timeline | None:
-    """Return the predicted phases; None without a model.
-
-    For a device without a link only the whole share was predicted; each unit gets an equal part.
-    """
+    """Return the predicted phases, without a link equal parts of the share's; None: no model."""
     candidate = assignment.candidate
     if candidate is not None and candidate.info.link and assignment.model is not None:
         return timeline(assignment.plan, assignment.model, candidate.overlap)
@@ -237,10 +225,7 @@ def _measured_timelines(plan: JobPlan, runs: Mapping[str, DeviceRun]) -> dict[st
 def _measured_timeline(
     chunks: Iterable[tuple[int, ChunkTimes]], zero: float, variants: Sequence[str]
 ) -> Timeline:
-    """Return (units, times) of each chunk as a timeline in seconds from `zero`, by start.
-
-    `variants`: of a race, by the number of the kernel.
-    """
+    """Return (units, times) of each chunk as a timeline in seconds from `zero`, by start."""
 
     def since(span: Span | None) -> Span | None:
         return None if span is None else (span[0] - zero, span[1] - zero)
@@ -263,8 +248,6 @@ def _measured_timeline(
 
 
 def phase_seconds(line: Timeline) -> PhaseSeconds:
-    """Return the seconds of each kind of phase, summed over the chunks."""
-
     def total(spans: Iterable[Span | None]) -> float:
         return sum(span[1] - span[0] for span in spans if span is not None)
 
@@ -278,8 +261,7 @@ def phase_seconds(line: Timeline) -> PhaseSeconds:
 def hidden_fraction(line: Timeline) -> float | None:
     """Return the fraction of the copies' time that overlapped other phases; None without copies.
 
-    The time saved by overlap is the sum of all phases less the time in which any was running. It
-    consists of copies only, in one direction or in both at once.
+    What overlap saves, the sum of all phases less the time in which any was running, is copies.
     """
     sums = phase_seconds(line)
     if sums.copies <= 0:

@@ -56,7 +56,12 @@ def plan_job(
     if fixed_shares is None:
         shares = _split(load, participants, cache)
     else:
-        shares = _fixed(fixed_shares, load, participants)
+        shares = [fixed_shares.get(part.name, 0) for part in participants]
+        if sum(shares) != load:
+            raise UsageError(f"fixed shares: they sum to {sum(shares)} units, the load is {load}")
+        for part, share in zip(participants, shares, strict=True):
+            if part.total is not None and share:
+                part.total.refine(share)
     assignments = _assignments(load, participants, shares)
     by_device = {assignment.device: assignment for assignment in assignments}
     reasons += [_reason(part, by_device.get(part.name)) for part in participants]
@@ -152,12 +157,11 @@ def _split(load: int, participants: Sequence[Participant], cache: PlanCache) -> 
 
 
 def split_load(load: int, totals: Sequence[CoreTotal], cache: PlanCache) -> tuple[int, ...]:
-    """Return shares that sum to `load`, such that all devices finish together.
+    """Return shares that sum to `load`, such that all devices finish together. (Ours.)
 
-    The curve of each device with a link starts as a closed-form estimate. Plans are made only for
-    the shares of the resulting split; the curves are refined with their times, and the load is
-    split again, until the split repeats or stops improving. (Ours; the partitioner is that of
-    Lastovetsky & Reddy.)
+    The curve of each device with a link starts as a closed-form estimate. Plans are made for the
+    shares of the resulting split alone; the curves are refined with their times, and the load is
+    split again, until the split repeats or stops improving.
     """
     if not any(total.is_refinable for total in totals):
         return _search(load, totals)
@@ -192,24 +196,11 @@ def _search(load: int, totals: Sequence[CoreTotal]) -> tuple[int, ...]:
 
 
 def makespan(totals: Sequence[CoreTotal], shares: Sequence[int]) -> float:
-    """Return the seconds until the last device finishes."""
     return max(
         float(total.curve.time(share))
         for total, share in zip(totals, shares, strict=True)
         if share
     )
-
-
-def _fixed(
-    fixed_shares: Mapping[str, int], load: int, participants: Sequence[Participant]
-) -> list[int]:
-    shares = [fixed_shares.get(participant.name, 0) for participant in participants]
-    if sum(shares) != load:
-        raise UsageError(f"fixed shares: they sum to {sum(shares)} units, the load is {load}")
-    for participant, share in zip(participants, shares, strict=True):
-        if participant.total is not None and share:
-            participant.total.refine(share)
-    return shares
 
 
 def _assignments(
@@ -235,10 +226,7 @@ def _assignments(
 
 
 def _races(pairs: Sequence[tuple[Participant, int]]) -> dict[str, RacePart]:
-    """Return core -> its part of a race.
-
-    Cores with too few units for a round take no part, nor do those with far fewer than others.
-    """
+    """Return core -> its part of a race; none of those with too few units, or far fewer."""
     racing = [(part, share, part.candidate.race) for part, share in pairs if part.candidate.race]
     largest = max((share for _, share, _ in racing), default=0)
     groups: dict[object, list[tuple[Participant, int]]] = {}
@@ -256,14 +244,13 @@ def _races(pairs: Sequence[tuple[Participant, int]]) -> dict[str, RacePart]:
 
 
 def _longest(assignments: Sequence[Assignment]) -> float | None:
-    """Return the predicted seconds of the slowest device; None without a prediction for each."""
+    """Return the predicted seconds of the slowest device; None if one has no prediction."""
     seconds = [assignment.predicted_seconds for assignment in assignments]
     predicted = [value for value in seconds if value is not None]
     return max(predicted) if len(predicted) == len(seconds) else None
 
 
 def _reason(participant: Participant, assignment: Assignment | None) -> str:
-    """Return why a device has its share, or none."""
     name, variant = participant.name, participant.variant
     if assignment is None and participant.total is None:
         return f"{name}: no share, too few units to measure it too"
@@ -291,7 +278,6 @@ def _standings(participants: Sequence[Participant], shares: Sequence[int]) -> li
 
 
 def _describe(plan: DevicePlan) -> str:
-    """Describe the kind of plan in a few words."""
     count = len(plan.chunks)
     chunks = "one chunk" if count == 1 else f"{count} chunks"
     if plan.mode is Mode.RING:

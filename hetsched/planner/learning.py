@@ -13,13 +13,7 @@ from typing import NamedTuple
 
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.models.races import Race
-from hetsched.models.samples import (
-    CoRunners,
-    Sample,
-    duplex_samples,
-    run_samples,
-    without_total,
-)
+from hetsched.models.samples import CoRunners, Sample, duplex_samples, run_samples, without_total
 from hetsched.planner.neighbours import co_runners_end, co_runners_of
 from hetsched.planner.races import race_of, variant_samples
 from hetsched.planner.records import Assignment, JobPlan
@@ -37,23 +31,18 @@ class DeviceRun:
 
     @functools.cached_property
     def span(self) -> tuple[float, float]:
-        """Start of its first phase and end of its last, seconds; (0, 0) without chunks.
-
-        Computed once: it is on the way of every result.
-        """
+        """Start and end, seconds; (0, 0) without chunks. Kept: every result needs it."""
         if not self.chunks:
             return 0.0, 0.0
         return self.chunks[0][1].start, max([times.end for _, times in self.chunks])
 
     @property
     def seconds(self) -> float:
-        """Seconds from the start of its first phase to the end of its last."""
         start, end = self.span
         return end - start
 
     @property
     def share(self) -> int:
-        """Units that it computed."""
         return sum([units for units, _ in self.chunks])
 
     @property
@@ -90,7 +79,6 @@ class Lessons(NamedTuple):
 
 
 def learn(run: Run) -> Lessons:
-    """Return what a run shows."""
     working = [each for each in run.devices.values() if each.chunks]
     counted = [each for each in working if not each.assignment.is_probe]
     infos = [each.info for each in counted]
@@ -102,7 +90,7 @@ def learn(run: Run) -> Lessons:
     until = co_runners_end(
         [each.info for each in working], [(each.info, each.span[1]) for each in counted]
     )
-    start = run_start(run.devices)
+    start = min((run.span[0] for run in working if run.info.clock == "wall"), default=0.0)
     samples: dict[tuple[str, str, CoRunners], list[Sample]] = {}
     for each in working:
         name = each.info.name
@@ -112,10 +100,9 @@ def learn(run: Run) -> Lessons:
 
 
 def _samples(run: DeviceRun, until: float, start: float) -> dict[str, list[Sample]]:
-    """Return the samples of each variant.
+    """Return the samples of each variant. `until`: as of `run_samples`.
 
-    `until`: when the first of its co-runners finished. `start`: of the run, as fresh processes may
-    start later than others.
+    `start`: of the run, as fresh processes may start later than others.
     """
     assignment, share = run.assignment, run.assignment.plan.share
     if assignment.rivals:
@@ -142,7 +129,6 @@ def _samples(run: DeviceRun, until: float, start: float) -> dict[str, list[Sampl
 
 
 def _races(working: Sequence[DeviceRun]) -> Iterator[tuple[str, Race]]:
-    """Yield each kind of core and its race."""
     groups: dict[str, list[DeviceRun]] = {}
     for run in working:
         if run.assignment.rivals and not run.is_merged:
@@ -162,17 +148,8 @@ def _races(working: Sequence[DeviceRun]) -> Iterator[tuple[str, Race]]:
 # ---- times of a whole run
 
 
-def run_start(devices: Mapping[str, DeviceRun]) -> float:
-    """Return the first start of a device with a real clock, seconds on that clock."""
-    starts = [run.span[0] for run in devices.values() if run.chunks and run.info.clock == "wall"]
-    return min(starts, default=0.0)
-
-
 def makespan(devices: Mapping[str, DeviceRun]) -> float:
-    """Return the seconds from the first start to the last end over all devices.
-
-    Virtual clocks all start at 0; with them it is the longest time of a device.
-    """
+    """Return the seconds from first start to last end; of virtual clocks the longest time."""
     longest, first, last, is_virtual = 0.0, math.inf, -math.inf, False
     for run in devices.values():
         if run.chunks:
@@ -184,10 +161,7 @@ def makespan(devices: Mapping[str, DeviceRun]) -> float:
 
 
 def spread(devices: Mapping[str, DeviceRun]) -> float:
-    """Return (max - min) / min of the times of devices with a share; 0 for fewer than two.
-
-    Probes don't count.
-    """
+    """Return (max - min) / min of the times of devices with a share but a probe; 0 of one."""
     seconds = [
         run.seconds for run in devices.values() if run.chunks and not run.assignment.is_probe
     ]

@@ -22,17 +22,13 @@ LeastSeconds = Callable[[int], float]
 
 
 def core_bound(curve: SpeedFunction) -> LeastSeconds:
-    """Return the bound of a device without a link: `curve`, of whole shares, with their calls."""
     return lambda share: float(curve.time(share))
 
 
 def linked_bound(
     load: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap, correction: float = 1.0
 ) -> LeastSeconds:
-    """Return the bound of a device with a link for shares of up to `load` units, with any plan.
-
-    `correction`: the ratio of measured times of its shares to those by its phases.
-    """
+    """`correction`: measured times of its shares over those by its phases."""
     bounds = ShareBounds(load, model, memory, overlap)
     known: dict[int, float] = {}
 

@@ -28,17 +28,13 @@ idle core makes no difference."""
 
 @dataclass(frozen=True)
 class DeviceCounts:
-    """How many devices with a link, and how many cores, each NUMA node has.
-
-    A core team counts as its cores, unless they are counted themselves.
-    """
+    """Devices with a link, and cores, of each NUMA node; of a team, unless counted themselves."""
 
     linked: Counter[int | None] = field(default_factory=Counter)
     cores: Counter[int | None] = field(default_factory=Counter)
 
     @classmethod
     def of(cls, infos: Iterable[DeviceInfo]) -> DeviceCounts:
-        """Count `infos`."""
         counted = [info for info in infos if not info.is_modelled]
         names = {info.name for info in counted}
         counts = cls()
@@ -66,7 +62,7 @@ def _on_node(counts: Counter[int | None], info: DeviceInfo) -> int:
 def co_runners_of(
     infos: Sequence[DeviceInfo], machine: Iterable[DeviceInfo] = ()
 ) -> dict[str, CoRunners]:
-    """Return device -> which of its neighbours are busy when all of `infos` run. O(devices).
+    """Return device -> which of its neighbours are busy when all of `infos` run.
 
     `machine`: all its devices; those of `infos` are added.
     """
@@ -94,7 +90,7 @@ def co_runners_end(
 ) -> dict[str, float]:
     """Return device -> when its first co-runner finished, seconds; infinite: there was none.
 
-    O(number of devices). `ends`: the last end of each device with a share, on one clock.
+    `ends`: the last end of each device with a share, on one clock.
     """
     real = [(end, info.name) for info, end in ends if not info.is_modelled]
     (first, device), (second, _), *_ = [*heapq.nsmallest(2, real), (math.inf, ""), (math.inf, "")]
@@ -103,14 +99,13 @@ def co_runners_end(
 
 
 def possible_models(
-    models: Mapping[CoRunners, dict[str, DeviceModel]],
-    runs: Mapping[CoRunners, Mapping[str, int]],
+    models: Mapping[CoRunners, dict[str, DeviceModel]], runs: Mapping[CoRunners, Mapping[str, int]]
 ) -> Mapping[CoRunners, Mapping[str, DeviceModel]]:
-    """Return the models beside which neighbours, by variant, without impossible ones.
+    """Return the models by co-runners and variant, without impossible ones.
 
-    No device is many times as fast beside more neighbours as beside fewer: if it seems so, one was
-    misread. That is the one of fewer `runs`, or else the one beside more, which may not be
-    measured again: while a device seems that fast, others may get no share.
+    No device is many times as fast beside more neighbours as beside fewer: one of the two was
+    misread, that of fewer `runs`, or else that beside more, which may not be measured again:
+    while a device seems that fast, others may get no share.
     """
     for fewer, more in itertools.combinations(CO_RUNNERS, 2):
         for variant in models.get(fewer, {}).keys() & models.get(more, {}).keys():
@@ -129,10 +124,7 @@ def possible_models(
 
 @dataclass(frozen=True)
 class DeviceSet:
-    """Devices that do a job together, in the job's order.
-
-    `variants`: device -> the only variant that it may use, as in a trial of it.
-    """
+    """Devices that do a job together, in its order. `variants`: the only one that some may use."""
 
     infos: tuple[DeviceInfo, ...]
     variants: Mapping[str, str] = field(default_factory=dict, compare=False)
@@ -143,7 +135,6 @@ class DeviceSet:
 
     @property
     def label(self) -> str:
-        """Its devices: "gpu0, cpu0 to cpu7"."""
         linked = [info.name for info in self.infos if info.link]
         cores = [info.name for info in self.infos if not info.link]
         return ", ".join(group_name(names) for names in (linked, cores) if names)

@@ -19,13 +19,7 @@ from hetsched.planner.neighbours import DeviceSet, co_runners_of, device_sets
 from hetsched.planner.races import first_race
 from hetsched.planner.records import Candidate, JobPlan
 from hetsched.planner.totals import PlanCache
-from hetsched.planner.trials import (
-    Look,
-    Situation,
-    Trial,
-    all_trials,
-    explained,
-)
+from hetsched.planner.trials import Look, Situation, Trial, all_trials, explained
 from hetsched.planner.variants import equal_devices
 
 
@@ -59,8 +53,7 @@ class Planner:
     ) -> JobPlan:
         """Make the plan of the next run. Raises as `plan_job`.
 
-        `machine`: all its devices; those of the candidates are added. `runs`: jobs of this kind so
-        far, as far as is known.
+        `machine`: all its devices; those of the candidates are added. `runs`: known ones so far.
         """
         if not candidates:
             raise UsageError("there is no device to plan for")
@@ -122,7 +115,7 @@ class Planner:
         shares: Mapping[str, int] | None = None,
         changes: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> JobPlan | None:
-        """Return the plan; None if none of the devices has enough memory."""
+        """Return None if none of the devices has enough memory."""
         try:
             return self._plan_of(chosen, shares, changes)
         except DataError:
@@ -148,7 +141,6 @@ class Planner:
     # ---- trials
 
     def _first_race(self, present: DeviceSet, plan: JobPlan) -> JobPlan:
-        """Return `plan` with races of all variants, if none is known."""
         changes = {}
         for devices in equal_devices(plan):
             race = first_race(devices)
@@ -192,7 +184,6 @@ class Planner:
         return not trial.is_known and (evidence != trial.evidence or count < MIN_TRUSTED_COUNT)
 
     def _adopted(self, now: Situation, known: Sequence[Trial]) -> JobPlan | None:
-        """Return the plan of a set that is known to be faster, now the present one."""
         faster = [trial for trial in known if now.value(trial) > 0]
         for trial in sorted(faster, key=now.value, reverse=True):
             plan = trial.plan()

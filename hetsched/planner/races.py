@@ -38,7 +38,7 @@ def first_race(devices: Sequence[Assignment]) -> PlannedRace | None:
 
 
 def rounds_of(ratios: Sequence[float], *, is_first: bool) -> int:
-    """Return the rounds of a race against rivals that take so many times as long."""
+    """`ratios`: times of the rivals over that of the best."""
     if is_first or max(ratios) > 1.25:
         return FIRST_ROUNDS
     return max(FIRST_ROUNDS, MAX_RACE_CHUNKS // (1 + len(ratios)))
@@ -48,7 +48,7 @@ def rounds_of(ratios: Sequence[float], *, is_first: bool) -> int:
 class RacePart:
     """A core's part of a race; none by default.
 
-    `kernels`: `Chunk.kernel` of its first chunks. `chunks`: of its share, as many on all cores.
+    `kernels`: of its first chunks. `chunks`: into how many all cores cut their shares.
     """
 
     rivals: tuple[str, ...] = ()
@@ -56,61 +56,46 @@ class RacePart:
     chunks: int = 0
 
 
-def race_order(variants: int, rounds: int) -> tuple[int, ...]:
-    """Return the kernel of each chunk: every second round is reversed, against trends."""
-    forward = tuple(range(variants))
-    return tuple(k for number in range(rounds) for k in (forward, forward[::-1])[number % 2])
-
-
 def race_part(race: PlannedRace, shares: Sequence[int], chunks: Sequence[int]) -> RacePart:
     """Return the part of each core in a race, of fewer rounds if shares have too few units.
 
-    `shares`: units of each, enough for a round. `chunks`: into how many each is cut without it.
+    `chunks`: into how many each share is cut without it.
     """
     variants = 1 + len(race.rivals)
     smallest = min(shares)
     possible = min(race.rounds, smallest // variants)
     count = min(smallest, max(possible * variants, *chunks))
-    return RacePart(race.rivals, race_order(variants, possible), count)
+    # Every second round is reversed, against trends.
+    forward = tuple(range(variants))
+    order = (k for number in range(possible) for k in (forward, forward[::-1])[number % 2])
+    return RacePart(race.rivals, tuple(order), count)
 
 
 # ---- what a run shows
 
 
 def variant_samples(assignment: Assignment, chunks: TimedChunks) -> dict[str, list[Sample]]:
-    """Return the samples of each variant that computed chunks of a core.
-
-    The total of a variant is that of the whole share, by the median pace of its chunks.
-    """
+    """Return the samples of each variant; its total is that of the share, by its median pace."""
     samples: dict[str, list[Sample]] = {}
     for kernel, variant in enumerate(assignment.variants):
         own = [(units, times) for units, times in chunks if times.kernel == kernel]
         if own:
             seconds = sum(times.end - times.start for _, times in own)
             found = run_samples(own, (), sum(units for units, _ in own), seconds, link=False)
-            pace = _median_pace([chunk for chunk in own if not chunk[1].cold] or own)
+            warm = [chunk for chunk in own if not chunk[1].cold] or own
+            pace = statistics.median((times.end - times.start) / units for units, times in warm)
             share = assignment.plan.share
-            samples[variant] = [_of_share(s, pace, share) for s in found]
+            samples[variant] = [
+                replace(each, units=share, seconds=pace * share) if each.curve == "total" else each
+                for each in found
+            ]
     return samples
-
-
-def _of_share(sample: Sample, pace: float, share: int) -> Sample:
-    if sample.curve != "total":
-        return sample
-    return replace(sample, units=share, seconds=pace * share)
-
-
-def _median_pace(chunks: TimedChunks) -> float:
-    return statistics.median((times.end - times.start) / units for units, times in chunks)
 
 
 def race_of(
     number: int, assignments: Sequence[Assignment], chunks: Mapping[str, TimedChunks]
 ) -> Race | None:
-    """Return the race of equal cores, with equal variants; None if nothing can be compared.
-
-    `number`: of runs of the job before this one.
-    """
+    """Return the race of equal cores, after `number` runs; None if nothing can be compared."""
     variants = assignments[0].variants
     paces: dict[str, list[float | None]] = {variant: [] for variant in variants}
     for assignment in assignments:
@@ -126,7 +111,6 @@ def race_of(
 
 
 def standing(record: RaceRecord, best: str, names: Sequence[str]) -> str:
-    """Return in words how far the others are behind `best`; "" if none has raced against it."""
     behind = {name: c for name in names if name != best and (c := record.compare(name, best))}
     if not behind:
         return ""

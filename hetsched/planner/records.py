@@ -38,10 +38,7 @@ variants take turns; or some chunks only serve to measure their sizes."""
 
 @dataclass(frozen=True)
 class PlannedRace:
-    """`rivals` take turns with the best variant in so many rounds.
-
-    `time_ratio`: the mean time of all of them over that of the best.
-    """
+    """`time_ratio`: the mean time of all of them over that of the best."""
 
     rivals: tuple[str, ...]
     rounds: int
@@ -78,10 +75,7 @@ class Candidate:
     runs_beside: Mapping[CoRunners, Mapping[str, int]] = field(default_factory=dict)
 
     def beside(self, co_runners: CoRunners) -> Candidate:
-        """Return the candidate with the models of these co-runners, or of the nearest ones.
-
-        Unchanged without models of particular co-runners.
-        """
+        """Return the candidate with the models of these co-runners, or of the nearest ones."""
         if not self.models_beside:
             return self
         models = dict(self.models)
@@ -90,7 +84,6 @@ class Candidate:
         return replace(self, models=models)
 
     def with_only(self, variant: str) -> Candidate:
-        """Return the candidate with one variant."""
         return replace(self, models={variant: self.models[variant]})
 
     @property
@@ -104,7 +97,6 @@ class Candidate:
 
     @property
     def memory(self) -> MemoryDemand:
-        """What limits the plans of a device with a link."""
         return planning_memory(self.demand, self.is_staged)
 
     @property
@@ -152,8 +144,7 @@ class Assignment:
     def shows_total(self) -> bool:
         """Whether the time of its share tells how long a share of that size takes.
 
-        Not on a device with a link whose chunks were cut without a model, or partly to measure
-        their sizes: the planner would cut the share differently.
+        Not with a link if chunks were cut without a model, or to measure their sizes.
         """
         candidate = self.candidate
         if candidate is None or not candidate.info.link:
@@ -199,7 +190,6 @@ class JobPlan:
     candidates: tuple[Candidate, ...] = field(default=(), compare=False, repr=False)
 
     def with_purposes(self, purposes: Mapping[str, Purpose]) -> JobPlan:
-        """Return the plan with other purposes of some devices."""
         assignments = tuple(
             replace(each, purpose=purposes.get(each.device, each.purpose))
             for each in self.assignments
@@ -207,10 +197,7 @@ class JobPlan:
         return replace(self, assignments=assignments)
 
     def prediction_error(self, makespan: float) -> float:
-        """Return the relative error of the predicted time if a run took `makespan` seconds.
-
-        0 if it isn't worth another plan; infinite without a prediction.
-        """
+        """Return the relative error; 0: not worth another plan; infinite without a prediction."""
         predicted = self.predicted_seconds
         if predicted is None:
             return math.inf
@@ -228,10 +215,8 @@ class JobPlan:
 
     @functools.cached_property
     def shares(self) -> Mapping[str, int]:
-        """Units of each device that has a share."""
         return {assignment.device: assignment.plan.share for assignment in self.assignments}
 
     @property
     def load(self) -> int:
-        """Units of all shares."""
         return sum(assignment.plan.share for assignment in self.assignments)

@@ -46,17 +46,16 @@ MeasuredShare = tuple[float, float, int]
 
 
 class PlanCache:
-    """Results of planning that later plans reuse, by everything that they depend on.
+    """Results of planning that later plans reuse. For one thread.
 
-    The engine owns one for its lifetime and uses it in the planner's thread; so does a simulation.
-    Not thread-safe. Keys hold all inputs of a result by value, so that no entry goes stale.
+    Keys hold all inputs of a result by value, so that no entry goes stale.
     """
 
     def __init__(self) -> None:
         self._results: dict[str, BoundedCache[Hashable, Any]] = {}
 
     def get(self, kind: str, key: Hashable | None, compute: Callable[[], Value]) -> Value:
-        """Return the result of a kind; it is computed without one, or if the key is None."""
+        """Return a result of this kind, kept unless the key is None."""
         if key is None:
             return compute()
         if kind not in self._results:
@@ -68,7 +67,7 @@ class PlanCache:
 class CoreTotal:
     """The total of a device without a link: its learnt curve, exact from the start.
 
-    `fingerprint`: what the curve depends on, by value; None: that can't be compared.
+    `fingerprint`: what the curve depends on, by value; None: it can't be compared.
     """
 
     is_refinable = False
@@ -86,7 +85,7 @@ class CoreTotal:
 def scheduled_plan(
     schedule: Schedule, share: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap
 ) -> DevicePlan:
-    """Return the plan of a schedule for `share` units, 1 or more. The search finds rings."""
+    """The search finds rings."""
     if schedule == "factoring":
         return factoring(share, memory)
     if schedule == "multi-installment":
@@ -97,7 +96,7 @@ def scheduled_plan(
 class PlanTable:
     """The plans of one device for shares of one load, each made on first request.
 
-    `units`, `estimates`: some shares, and the seconds of their best plans in closed form.
+    `estimates`: the seconds of the best plans of some `units`, in closed form.
     """
 
     def __init__(
@@ -116,7 +115,6 @@ class PlanTable:
         self._plans: dict[int, tuple[DevicePlan, float]] = {}
 
     def plan(self, share: int) -> tuple[DevicePlan, float]:
-        """Return the plan for `share` units, 1 or more, and its predicted seconds."""
         if share not in self._plans:
             plan = scheduled_plan(self._schedule, share, self._model, self._memory, self._overlap)
             self._plans[share] = plan, price(plan, self._model, self._overlap)
@@ -178,7 +176,6 @@ class LinkedTotal(CoreTotal):
             self._curve = None
 
     def plan(self, share: int) -> DevicePlan:
-        """Return the plan for `share` units, 1 or more."""
         return self._plan(share)[0]
 
     def _plan(self, share: int) -> tuple[DevicePlan, float]:
@@ -279,7 +276,7 @@ def latest_shares(model: DeviceModel) -> list[MeasuredShare]:
 
 
 def phase_fingerprint(model: DeviceModel) -> Hashable | None:
-    """Return the phase curves by value; None if a curve can't be compared."""
+    """Return the phase curves by value; None: one can't be compared."""
     fingerprints: list[bytes | None] = []
     for curve in (model.compute, model.h2d, model.d2h):
         fingerprint = None if curve is None else planner_curve(curve).fingerprint()
@@ -290,7 +287,7 @@ def phase_fingerprint(model: DeviceModel) -> Hashable | None:
 
 
 def demand_key(demand: MemoryDemand, load: int) -> Hashable:
-    """Return a key of equal demands. Functions from units to bytes are compared at some sizes."""
+    """Functions from units to bytes are compared at some sizes."""
     if not any(map(callable, (demand.input_bytes, demand.work_bytes, demand.output_bytes))):
         return demand
     sizes = {*range(1, 17), *(1 << n for n in range(4, load.bit_length())), load}

@@ -128,7 +128,6 @@ class Situation:
 
 
 def all_trials(now: Situation) -> Iterator[Trial]:
-    """Yield all options, whatever their value."""
     yield from probes(now)
     yield from device_sets(now)
     yield from variants(now)
@@ -258,7 +257,7 @@ class Use(NamedTuple):
 
 
 def _shared_seconds(load: int, paces: Sequence[float]) -> float:
-    """Return about the seconds of a load on devices with these seconds per unit."""
+    """Return about the seconds of a load, given those per unit on each device."""
     return max(min(paces), load / sum(1 / pace for pace in paces))
 
 
@@ -271,7 +270,7 @@ def _use_beside(
 ) -> Use | None:
     """Return the use of a device beside these co-runners; None: it was never measured.
 
-    `used`: what it does in the present plan, beside the co-runners of the present set.
+    `used`: what it does in the present plan, beside `beside_present`.
     """
     candidate = now.candidates[info.name]
     units = now.load / len(now.plan.assignments)
@@ -315,7 +314,7 @@ def _fastest(candidate: Candidate, units: float) -> str | None:
 def _use_of_team(now: Situation, team: Candidate) -> Use | None:
     """Return the use of a team, by the best variant of its cores; None: these weren't measured.
 
-    Unmeasured, it takes between the time of a core over its threads, and a bit more than a core.
+    Unmeasured, it takes between a core's time over its threads and a bit more than a core.
     """
     cores = [
         (float(model.total.time(1.0)), name)
@@ -340,7 +339,7 @@ def _use_of_team(now: Situation, team: Candidate) -> Use | None:
 
 
 def variants(now: Situation) -> Iterator[Trial]:
-    """Yield other variants: a race within a run of all that are worth it, or else a run of each.
+    """Yield races of the other variants that are worth it, or a run of each.
 
     A device with one kernel at a time, such as a GPU, can't race, nor can a core with one unit.
     """
@@ -375,9 +374,9 @@ def _whole_run(
 
 
 def _ratio(now: Situation, assignment: Assignment, name: str) -> float:
-    """Return the time of a variant over that of the present one by the device's measurements.
+    """Return the measured time of a variant over that of the present one; 1 without any.
 
-    For a team by those of its cores, if need be; 1 if there are none.
+    Of a team by those of its cores, if need be.
     """
     members = now.candidates[assignment.device].info.members
     for device in (assignment.device, *members):
@@ -491,7 +490,7 @@ def _with_sizes(now: Situation, device: str, tried: DevicePlan) -> JobPlan | Non
 def with_chunk(plan: DevicePlan, size: int) -> DevicePlan:
     """Return `plan` with a chunk of `size` units, and a smaller rest, in place of its middle.
 
-    Unchanged if that would be more than half of the share.
+    Unchanged if that is more than half of the share.
     """
     chunks = list(plan.chunks)
     if 2 * size > plan.share:
@@ -513,7 +512,7 @@ def with_chunk(plan: DevicePlan, size: int) -> DevicePlan:
 def explained(
     plan: JobPlan, now: Situation, trials: Sequence[Trial], tried: Trial | None = None
 ) -> JobPlan:
-    """Return `plan`, in which `tried` is tried, with the options as they were weighed."""
+    """Return `plan` with the options as they were weighed."""
     weighed = []
     for trial in trials:
         gain = now.horizon * trial.option.saved(now.seconds)
@@ -529,7 +528,6 @@ def explained(
 def _absent(
     now: Situation, chosen: DeviceSet, trials: Sequence[Trial], tried: Trial | None
 ) -> Iterator[str]:
-    """Yield why the devices outside the chosen set have no share."""
     for device, candidate in now.candidates.items():
         if device in chosen.names:
             continue

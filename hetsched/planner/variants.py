@@ -28,10 +28,7 @@ Choice = tuple[str, DeviceModel | None]
 def choose_variants(
     candidates: Sequence[Candidate], units: float, cache: PlanCache | None = None
 ) -> list[Choice]:
-    """Return one choice for each candidate, in their order.
-
-    `units`: their mean share. Each is evaluated at a share proportional to its speed.
-    """
+    """Return one choice for each candidate, at a share by its speed; `units`: the mean one."""
     cache = PlanCache() if cache is None else cache
     has_choice = any(
         len(candidate.models) > 1 or None in candidate.models.values() for candidate in candidates
@@ -53,7 +50,6 @@ def choose_variants(
 
 
 def _expected_shares(candidates: Sequence[Candidate], units: float) -> list[float]:
-    """Return shares in proportion to the speeds at `units`; the mean share without a speed."""
     best_seconds = [
         min(
             (rough_seconds(model, units) for model in candidate.models.values() if model),
@@ -79,7 +75,7 @@ def rough_seconds(model: DeviceModel, units: float) -> float:
 def _best(members: Sequence[Candidate], units: float) -> str:
     """Return the variant that equal devices use: the fastest in races, else by its model.
 
-    Of equally fast ones that with the most runs; without measurements the first.
+    Of equally fast ones that with the most runs.
     """
     names = list(members[0].models)
     if len(names) == 1:
@@ -97,7 +93,7 @@ def _best(members: Sequence[Candidate], units: float) -> str:
 def _measured_seconds(
     members: Sequence[Candidate], names: Sequence[str], units: float
 ) -> Mapping[str, float]:
-    """Return variant -> seconds of `units` on the fastest member; only variants with a model."""
+    """Return variant -> seconds of `units` on the fastest member that has a model."""
     seconds = {}
     for name in names:
         models = {id(m.models[name]): m.models[name] for m in members}.values()
@@ -121,7 +117,7 @@ def similar_runs(candidate: Candidate, name: str, units: float) -> int:
 
 
 def equal_devices(plan: JobPlan) -> list[list[Assignment]]:
-    """Return the assignments of devices that can use several variants, equal cores together."""
+    """Return the devices with several variants, equal cores together."""
     groups: dict[object, list[Assignment]] = {}
     for assignment in plan.assignments:
         candidate = assignment.candidate
@@ -138,8 +134,7 @@ def _models(
 ) -> list[DeviceModel | None]:
     """Return each member's model of `name`, with the measurements of all members.
 
-    A member that hasn't run it yet gets the median model of its equals, scaled by its slowness
-    with other variants.
+    One that hasn't run it gets the median model, scaled by its slowness with other variants.
     """
     models = pooled_models([member.models[name] for member in members], cache)
     measured = [model for model in models if model is not None]
@@ -156,10 +151,7 @@ def _models(
 def pooled_models(
     models: Sequence[DeviceModel | None], cache: PlanCache | None = None
 ) -> list[DeviceModel | None]:
-    """Return the models of equal devices, their totals fitted to the observations of all.
-
-    `models`: of one variant. Those that keep no observations are returned unchanged.
-    """
+    """Return the models of equal devices, their totals fitted to the observations of all."""
     cache = PlanCache() if cache is None else cache
     # The entry keeps the models, so that their ids remain theirs.
     key = tuple(map(id, models))

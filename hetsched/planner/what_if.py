@@ -26,10 +26,10 @@ from hetsched.text import group_name, groups_of
 
 
 def correction_of(assignment: Assignment) -> float:
-    """Return the ratio of a device's predicted time to that by its phases; 1 without a link.
+    """Return a device's predicted time over that by its phases; 1 without a link.
 
-    Predictions are corrected by the measured times of whole shares. What is shown beside them has
-    to be multiplied by the same ratio; otherwise a bound could exceed the prediction.
+    Predictions are corrected by the measured times of whole shares. What is shown beside them is
+    multiplied by the same ratio; else a bound could exceed the prediction.
     """
     candidate, model = assignment.candidate, assignment.model
     predicted = assignment.predicted_seconds
@@ -79,10 +79,9 @@ def bound_of_plan(plan: JobPlan) -> float | None:
 
 
 def schedule_alternatives(plan: JobPlan) -> dict[str, tuple[Alternative, ...]]:
-    """Return the times of other schedules for each device with a link, by device.
+    """Return the times of other schedules for devices with a link; "best" is a ring.
 
-    "best" is a ring. Only for the first device of each group (names that differ by a number),
-    as the search is slow.
+    Only for the first device of each group, as the search is slow.
     """
     firsts = {group[0] for group in groups_of([a.device for a in plan.assignments])}
     alternatives = {}
@@ -110,8 +109,7 @@ def schedule_alternatives(plan: JobPlan) -> dict[str, tuple[Alternative, ...]]:
 def split_alternatives(plan: JobPlan, cache: PlanCache) -> tuple[Alternative, ...]:
     """Return equal shares, and each group of devices alone, or the fastest device alone.
 
-    Devices alone are predicted by their models without the others, if they were measured so; else
-    the description says that they are presumed to be as slow as beside the others.
+    These by their models without the others, if they were measured so; else "contention as now".
     """
     load, curves = plan.load, plan.curves
     names = [assignment.device for assignment in plan.assignments]
@@ -127,7 +125,6 @@ def split_alternatives(plan: JobPlan, cache: PlanCache) -> tuple[Alternative, ..
 
 
 def _only(names: Sequence[str], plan: JobPlan, cache: PlanCache) -> Alternative:
-    """Predict some devices of `plan` without the others."""
     candidates = {a.device: a.candidate for a in plan.assignments if a.candidate is not None}
     variants = {a.device: a.variant for a in plan.assignments}
     infos = {c.info.name: c.info for c in (*candidates.values(), *plan.candidates)}
@@ -196,8 +193,6 @@ def _with_faster_link(candidate: Candidate) -> Candidate:
 
 @dataclass(frozen=True)
 class DoubledSpeed:
-    """A curve with twice the speed of another."""
-
     curve: SpeedFunction
 
     def time(self, x: Any, /) -> Any:
@@ -213,7 +208,7 @@ class DoubledSpeed:
 def _machine(plan: JobPlan) -> list[Candidate]:
     """Return the devices that have a share or could have had one, each with its variant only.
 
-    None at all if one with a share has no model.
+    None if one with a share has no model.
     """
     devices = {}
     for a in plan.assignments:

@@ -99,10 +99,7 @@ def test_a_plug_in_that_hosts_import_has_the_same_bits_too(
     ids=["killed", "stopped", "ended"],
 )
 def test_a_grid_goes_on_without_a_host_that_ends(
-    cluster: Cluster,
-    initial: np.ndarray,
-    expected: np.ndarray,
-    end: Callable[[HostProcess], None],
+    cluster: Cluster, initial: np.ndarray, expected: np.ndarray, end: Callable[[HostProcess], None]
 ) -> None:
     client, _, processes = cluster
     follow = After(6, lambda: end(processes[1]))

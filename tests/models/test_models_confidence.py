@@ -4,10 +4,7 @@ import math
 
 import pytest
 
-from hetsched.models.confidence import (
-    confidence_interval,
-    knot_of,
-)
+from hetsched.models.confidence import confidence_interval, knot_of
 
 
 def test_a_single_time_has_an_unbounded_interval() -> None:

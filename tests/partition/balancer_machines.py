@@ -46,12 +46,7 @@ def run_phases(balancer: Balancer, compute: Times, transfer: Times) -> float:
     end = max(a + b for a, b in zip(computing, moving, strict=True))
     balancer.tell(
         [
-            {
-                Phase.COMPUTE: a,
-                Phase.TRANSFER: b,
-                Phase.WAIT: end - a - b,
-                Phase.CONVERGE: 0.0,
-            }
+            {Phase.COMPUTE: a, Phase.TRANSFER: b, Phase.WAIT: end - a - b, Phase.CONVERGE: 0.0}
             for a, b in zip(computing, moving, strict=True)
         ]
     )

@@ -7,11 +7,7 @@ from iteration_times import timed
 
 from hetsched.job import BALANCE_METHODS, IterationSeconds
 from hetsched.models import Constant
-from hetsched.partition.iterations import (
-    IterationBalance,
-    Move,
-    TimedIteration,
-)
+from hetsched.partition.iterations import IterationBalance, Move, TimedIteration
 
 
 def test_rows_move_to_the_faster_device_after_one_iteration() -> None:

@@ -180,11 +180,7 @@ class TestEveryMethod:
 
     @given(machines, st.integers(1, 400), st.lists(st.integers(0, 9), max_size=12))
     def test_devices_may_come_and_go(
-        self,
-        method: str,
-        devices: list[tuple[float, float, float]],
-        load: int,
-        events: list[int],
+        self, method: str, devices: list[tuple[float, float, float]], load: int, events: list[int]
     ) -> None:
         balancer = Balancer(load, len(devices), method)
         lost: set[int] = set()

@@ -9,10 +9,7 @@ from hetsched.models import DeviceModel, PiecewiseLinear
 from hetsched.models.races import Race, RaceRecord
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.planner import Planner
-from hetsched.planner.races import (
-    race_of,
-    variant_samples,
-)
+from hetsched.planner.races import race_of, variant_samples
 from hetsched.planner.records import Candidate, JobPlan
 
 VARIANTS = ("a", "b", "c")

@@ -158,8 +158,7 @@ def test_a_set_that_may_gain_is_tried() -> None:
 
 
 @pytest.mark.parametrize(
-    ("alone", "runs", "devices"),
-    [(0.50e-3, 3, {"gpu0"}), (0.58e-3, 3, set(SHARES))],
+    ("alone", "runs", "devices"), [(0.50e-3, 3, {"gpu0"}), (0.58e-3, 3, set(SHARES))]
 )
 def test_a_measured_set_is_kept_if_it_is_faster(
     alone: float, runs: int, devices: set[str]
@@ -232,12 +231,7 @@ def test_a_team_tries_the_variants_that_are_fast_on_its_cores() -> None:
     teams = [unmeasured, measured_once, measured_once, measured_twice]
     plans = [planner.next([*single, each], runs=9) for each in teams]
 
-    assert [plan.assignments[0].variant for plan in plans] == [
-        "fast",
-        "fast",
-        "right",
-        "right",
-    ]
+    assert [plan.assignments[0].variant for plan in plans] == ["fast", "fast", "right", "right"]
     assert [plan.assignments[0].device for plan in plans] == ["team0"] * 4
     assert [bool(plan.trial) for plan in plans] == [True, False, True, False]
 
