@@ -26,10 +26,7 @@ from hetsched.job import DeviceProgress
 
 
 class Send(msgspec.Struct, frozen=True):
-    """Send `chunks` to `device`, in this order.
-
-    `opens_tail`: after them it takes chunks of its tail.
-    """
+    """`opens_tail`: after these chunks it takes those of its tail."""
 
     device: str
     chunks: tuple[Chunk, ...]
@@ -39,8 +36,7 @@ class Send(msgspec.Struct, frozen=True):
 class WaitingChunks:
     """A queue over a sequence of chunks, of which the last may be replaced.
 
-    A long job has tens of thousands of chunks per core. A sequence that makes them on demand
-    (`EvenChunks`) is never expanded here, so that waiting chunks cost no memory.
+    `EvenChunks` are never expanded here, so that ten thousands that wait cost no memory.
     """
 
     def __init__(self, chunks: Sequence[Chunk]) -> None:
@@ -61,14 +57,12 @@ class WaitingChunks:
         return next(iter(self))
 
     def popleft(self) -> Chunk:
-        """Remove and return the next chunk. Raises IndexError if there is none."""
         if self._next < self._end:
             self._next += 1
             return self._chunks[self._next - 1]
         return self.pop()
 
     def pop(self) -> Chunk:
-        """Remove and return the last chunk. Raises IndexError if there is none."""
         final, self._final = self._final, None
         if final is not None:
             return final
@@ -78,7 +72,6 @@ class WaitingChunks:
         return self._chunks[self._end]
 
     def replace_last(self, chunk: Chunk) -> None:
-        """Put back another chunk for the one that was removed last by `pop`."""
         assert self._final is None, "the last chunk is removed first"
         self._final = chunk
 
@@ -97,7 +90,6 @@ class WaitingChunks:
 
 
 def total_units(chunks: Sequence[Chunk]) -> int:
-    """Return the units of `chunks`; O(1) for those that are made on demand."""
     if isinstance(chunks, EvenChunks):
         return chunks.units
     return sum([chunk.count for chunk in chunks])
@@ -165,10 +157,7 @@ class PaceTracker:
             self.measured = (end - start) / (after - before)
 
     def seconds_per_unit(self, now: float, in_flight: int) -> float | None:
-        """Return the present pace; None while it is unknown.
-
-        `in_flight`: units of the chunk expected to finish next, which may already be late.
-        """
+        """`in_flight`: units of the chunk expected to finish next, which may already be late."""
         pace = self.measured
         if pace is None:
             pace = self.planned if self.planned is not None else self.first_chunk
@@ -177,7 +166,7 @@ class PaceTracker:
         return pace
 
     def expected_finish(self, now: float, in_flight: int, units: int) -> ExpectedFinish | None:
-        """Predict when `units`, including those in flight, are done; None without a pace."""
+        """`units`: with those in flight."""
         pace = self.seconds_per_unit(now, in_flight)
         if pace is None:
             return None
@@ -190,10 +179,7 @@ class PaceTracker:
 
 
 def units_to_steal(now: float, thief: ExpectedFinish, victim: ExpectedFinish) -> int:
-    """Return units to move from `victim` to `thief` so that both finish together; 0: no gain.
-
-    `thief.pace` is the cost of additional units.
-    """
+    """Return units to move so that both finish together; 0: no gain."""
     difference = victim.end - thief.end
     units = int(difference / (thief.pace + victim.pace)) if victim.pace > 0 else 0
     end = max(thief.end + units * thief.pace, victim.end - units * victim.pace)
@@ -224,7 +210,6 @@ class DeviceQueue:
 
     @property
     def is_stealable(self) -> bool:
-        """Whether units can be stolen with one chunk remaining."""
         return len(self.waiting) > 1 or (len(self.waiting) == 1 and self.waiting.first().count > 1)
 
     @property
@@ -233,10 +218,7 @@ class DeviceQueue:
         return next((chunk.count for chunk in self.sent.values()), 0)
 
     def expected_finish(self, now: float, tail_units: int = 0) -> ExpectedFinish | None:
-        """Predict when all its chunks will be done; None while its pace is unknown.
-
-        `tail_units`: what it is expected to take of a tail.
-        """
+        """`tail_units`: what it is expected to take of a tail."""
         return self.pace.expected_finish(now, self.in_flight, self.pending + tail_units)
 
     def send(self, chunk: Chunk, now: float) -> None:
@@ -246,7 +228,6 @@ class DeviceQueue:
         self.sent[chunk.id] = chunk
 
     def finish(self, units: int, now: float) -> None:
-        """Record a finished chunk of so many units."""
         self.busy_since = now
         self.done += units
         self.pace.record(units, now)
@@ -255,7 +236,6 @@ class DeviceQueue:
         """Remove at most `units` from the end of the waiting chunks, for another device.
 
         One chunk remains, marked `last`, so that its result isn't held back for a further chunk.
-        `chunk_id`: the id of the new chunk if the final chunk is divided.
         """
         final = self.waiting.pop()
         if units >= final.count and self.waiting:
@@ -293,26 +273,20 @@ class TailProgress:
         self.is_closed = not parts
 
     def open_for(self, device: str) -> bool:
-        """Allow `device` to take units; return whether that is new."""
+        """Return whether `device` may take units only from now on."""
         if self.is_closed or device in self._opened or device in self._left:
             return False
         self._opened.add(device)
         return True
 
     def is_taking(self, device: str) -> bool:
-        """Return whether `device` may be computing units of the tail."""
         return not self.is_closed and device in self._opened and device not in self._left
 
     def may_take(self, device: str) -> bool:
-        """Return whether `device` may take units now or later, as far as is known."""
         return not self.is_closed and self.unfinished > 0 and device not in self._left
 
     def leave(self, device: str) -> list[Range]:
-        """Record that nothing remains for `device`, or that it is lost.
-
-        Return what nobody has finished, once no device takes any more: until then another may be
-        computing it.
-        """
+        """Record that nothing remains for `device`; once all left, return what nobody has done."""
         self._left.add(device)
         if self._left.issuperset(self._parts):
             return self._close()
@@ -336,17 +310,11 @@ class TailProgress:
         return [(a, b) for a, b in zip(starts, ends, strict=True) if a < b]
 
     def largest_chunk(self, device: str) -> Chunk:
-        """Return a chunk as large as the one that `device` may be computing. Its id means nothing.
-
-        Units that others have taken and not finished count as not taken, so it is an upper bound.
-        """
+        """Return a chunk, of no id, as large as any that `device` may be computing."""
         return Chunk(-1, self._first, self._parts[device].units_to_take(self.unfinished))
 
     def expected_units(self, device: str) -> int:
-        """Return the part of the unfinished units that `device` will take if all are on time.
-
-        The parts of all devices sum to what is unfinished.
-        """
+        """Return what `device` takes if all are on time; these sum to what is unfinished."""
         before = 0.0
         for name, part in self._parts.items():
             if name == device:
@@ -423,7 +391,6 @@ class Dispatcher:
         self._is_victim_current = False
 
     def done_units(self, device: str) -> int:
-        """Return the units that `device` has finished."""
         return self._queues[device].done
 
     def progress(self) -> tuple[DeviceProgress, ...]:
@@ -443,7 +410,7 @@ class Dispatcher:
     def oldest_sent(self) -> Iterator[tuple[str, Chunk, float]]:
         """Yield each device that has chunks, the oldest, and when it can have started that.
 
-        For a device that takes chunks of a tail: one as large as the present one can be.
+        Of a tail: one as large as the present one can be.
         """
         for device, queue in self._queues.items():
             chunk = next(iter(queue.sent.values()), None)
@@ -453,11 +420,9 @@ class Dispatcher:
                 yield device, chunk, queue.busy_since
 
     def measured_pace(self, device: str) -> float | None:
-        """Return the present seconds per unit of `device`; None before its first chunk."""
         return self._queues[device].pace.latest
 
     def measured_paces(self) -> list[float]:
-        """Return the present seconds per unit of all devices that have finished a chunk."""
         paces = (queue.pace.latest for queue in self._queues.values())
         return [pace for pace in paces if pace is not None]
 
@@ -472,7 +437,6 @@ class Dispatcher:
         return self._unfinished / speed if speed else None
 
     def busy_devices(self) -> frozenset[str]:
-        """Return the devices with unfinished chunks."""
         return frozenset(
             name
             for name, queue in self._queues.items()
@@ -481,13 +445,11 @@ class Dispatcher:
 
     @property
     def is_finished(self) -> bool:
-        """Whether every unit is done."""
         return self._unfinished == 0
 
     # ---- events
 
     def finish_chunk(self, device: str, number: int, now: float) -> None:
-        """Record that `device` has finished the chunk with this id."""
         queue = self._queues[device]
         chunk = queue.sent.pop(number, None)
         if chunk is not None:
@@ -510,16 +472,12 @@ class Dispatcher:
         return counts
 
     def leave_tail(self, device: str) -> None:
-        """Record that nothing of its tail remains for `device`, or that it is lost.
-
-        When nobody takes any more, other devices compute what lost ones have taken.
-        """
+        """Record that nothing of its tail remains for `device`, or that it is lost."""
         for first, end in self._tails[device].leave(device):
             chunk = Chunk(next(self._new_ids), first, end - first)
             self._abandon(self._queues[device], chunk)
 
     def lose(self, device: str) -> None:
-        """Record that the process of `device` has died."""
         queue = self._queues[device]
         queue.is_lost = True
         for chunk in (*queue.sent.values(), *queue.waiting.clear()):
@@ -529,7 +487,6 @@ class Dispatcher:
         self.leave_tail(device)
 
     def join(self, device: str) -> None:
-        """Record that a lost device is back, without chunks."""
         self._queues[device].is_lost = False
 
     def _abandon(self, owner: DeviceQueue, chunk: Chunk) -> None:
@@ -553,7 +510,6 @@ class Dispatcher:
         return commands
 
     def _refill(self, device: str, queue: DeviceQueue, now: float) -> tuple[Chunk, ...]:
-        """Fill up the window of a device; return the chunks to send."""
         chunks = []
         while queue.has_room:
             if queue.waiting:
@@ -567,11 +523,7 @@ class Dispatcher:
         return tuple(chunks)
 
     def _chunk_for_idle(self, device: str, idle: DeviceQueue, now: float) -> Chunk | None:
-        """Choose a chunk for a device with room and no waiting chunks.
-
-        First abandoned ones, then those worth stealing; these not while it may take units of a
-        tail.
-        """
+        """Choose abandoned units, or some to steal unless it may take units of a tail."""
         if self._pool:
             chunk: Chunk | None = self._take_from_pool(idle)
         elif self._allows_stealing and not self._tails[device].may_take(device):
@@ -584,8 +536,8 @@ class Dispatcher:
     def _take_from_pool(self, idle: DeviceQueue) -> Chunk:
         """Take abandoned units, at most one chunk of the device's limit.
 
-        Always marked `last`: another device may take the following chunk, and a single copy engine
-        would then hold this chunk's result back forever.
+        Marked `last`: another device may take the following chunk, and a single copy engine would
+        hold this chunk's result back forever.
         """
         owner, chunk = self._pool.pop(next(iter(self._pool)))
         owner.abandoned -= chunk.count
@@ -596,7 +548,6 @@ class Dispatcher:
         return Chunk(next(self._new_ids), chunk.first, count, last=True)
 
     def _steal(self, idle: DeviceQueue, now: float) -> Chunk | None:
-        """Take units from the device expected to finish last, if that pays."""
         victim = self._last_to_finish(now)
         if victim is None or victim[1] is idle:
             return None
@@ -613,10 +564,7 @@ class Dispatcher:
         return queue.split_off(units, next(self._new_ids))
 
     def _last_to_finish(self, now: float) -> Victim | None:
-        """Return the device expected to finish last among those with stealable units.
-
-        Cached per event and theft, because all idle devices need it.
-        """
+        """Return the one of those with stealable units; kept for all idle devices of an event."""
         if not self._is_victim_current or (self._victim and not self._victim[1].is_stealable):
             self._victim = max(
                 (

@@ -49,14 +49,13 @@ class Knot:
 
 
 def knot_of(units: float, values: Sequence[float]) -> Knot:
-    """Return the Knot of the seconds of one size, at least one."""
     return Knot(units, robust_median(values), len(values), *confidence_interval(values))
 
 
 def robust_median(values: Sequence[float]) -> float:
     """Return the median of positive values; of two middle ones that disagree, the lower.
 
-    Contention only lengthens times, so the shorter of two that disagree is the more likely.
+    Contention only lengthens times.
     """
     ordered = sorted(values)
     half = len(ordered) // 2
@@ -68,7 +67,6 @@ def robust_median(values: Sequence[float]) -> float:
 
 
 def confidence_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return (low, high) of the median of positive values, n >= 1."""
     if len(values) == 1:
         return 0.0, math.inf
     if len(values) in STUDENT_T:

@@ -35,8 +35,7 @@ so that there is an inverse: far below any measurement, far above rounding (2e-1
 class Segments:
     """A strictly increasing time function made of pieces, and its inverse. Immutable.
 
-    `pieces`: in order of t_j and x_j; the first starts at t = 0, x = 0. Two with the same x_j are
-    a jump of time there (a fixed cost at x = 0).
+    `pieces`: the first starts at t = 0, x = 0. Two with the same x_j are a jump of time there.
     """
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
@@ -47,16 +46,12 @@ class Segments:
 
     @property
     def fingerprint(self) -> bytes:
-        """Return the pieces as bytes: equal curves have equal fingerprints."""
         if self._fingerprint is None:
             self._fingerprint = self.table.tobytes()
         return self._fingerprint
 
     def _scalars(self) -> tuple[list[float], list[float], list[list[float]]]:
-        """Return starts in seconds and in units, and the pieces, to evaluate single numbers.
-
-        Made on first use: they take eight times the memory of the table.
-        """
+        """To evaluate single numbers; made on first use: eight times the memory of the table."""
         if self._lists is None:
             starts, units = self.table[:2].tolist()
             self._lists = starts, units, self.table.T.tolist()
@@ -107,10 +102,7 @@ def straight_line(gap: float, slope: float) -> Segments:
 
 
 def through_knots(units: Floats, seconds: Floats) -> Segments:
-    """Return the curve that is linear in speed between knots and constant outside them.
-
-    Units strictly increase.
-    """
+    """Return the curve that is linear in speed between rising knots and constant outside them."""
     x, t = units.tolist(), seconds.tolist()
     speed = [a / b for a, b in zip(x, t, strict=True)]
     pieces: list[Piece] = [(0.0, 0.0, speed[0], 1.0, 0.0)]
@@ -125,7 +117,7 @@ def through_knots(units: Floats, seconds: Floats) -> Segments:
 def linear_times(units: Floats, seconds: Floats, last_slope: float) -> Segments:
     """Return times linear between knots, which may fall; constant speed below the first.
 
-    Units strictly increase. `last_slope`: seconds per unit beyond the last knot.
+    `last_slope`: seconds per unit beyond the last knot.
     """
     level = EQUAL * float(seconds[-1]) / float(units[-1])
     slopes = np.append(np.diff(seconds) / np.diff(units), last_slope)
@@ -150,10 +142,7 @@ class PackedSegments:
         self._strides = [1 << bit for bit in reversed(range((longest - 1).bit_length()))]
 
     def inverse(self, seconds: float) -> tuple[Floats, Floats]:
-        """Return (p,) float64 each: the largest real x with time(x) <= `seconds`; dx/dseconds.
-
-        `seconds` is finite and not negative. O(pieces).
-        """
+        """Return (p,) float64 each: the largest real x with time(x) <= `seconds`; dx/dseconds."""
         if not len(self._first):
             return np.empty(0), np.empty(0)
         begun = np.add.reduceat(self._table[0] <= seconds, self._first, dtype=np.intp)
@@ -164,10 +153,7 @@ class PackedSegments:
             return units + speed * late / remaining, speed * scale / (remaining * remaining)
 
     def time(self, curve: Indices, x: Numbers) -> Floats:
-        """Return (k,) float64, seconds: `time(x[j])` of curve `curve[j]`; 0 for x[j] = 0.
-
-        O(k log(pieces)).
-        """
+        """Return (k,) float64, seconds: `time(x[j])` of curve `curve[j]`."""
         piece, last = self._first[curve], self._last[curve]
         for stride in self._strides:
             further = np.minimum(piece + stride, last)

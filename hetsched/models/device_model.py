@@ -60,12 +60,10 @@ class DeviceModel:
 
     @property
     def link(self) -> bool:
-        """Whether data are copied to the device or from it."""
         return self.h2d is not None or self.d2h is not None
 
     @property
     def speed_function(self) -> SpeedFunction:
-        """The curve that a partitioner evaluates for this device."""
         return self.total
 
     def time(self, x: Any, /) -> Any:

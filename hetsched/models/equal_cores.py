@@ -39,8 +39,7 @@ Times = dict[float, list[float]]
 def pooled_curves(curves: Sequence[SpeedFunction]) -> list[SpeedFunction]:
     """Return the total curves of equal devices: the common curve times the device's factor.
 
-    In the same order. Unchanged are curves without stored observations, and those without any
-    near another device's sizes.
+    Unchanged are those without observations, or without any near another device's sizes.
     """
     pooled = list(curves)
     indices = [i for i, curve in enumerate(curves) if isinstance(curve, PiecewiseLinear)]
@@ -66,7 +65,7 @@ def pooled_curves(curves: Sequence[SpeedFunction]) -> list[SpeedFunction]:
 
 
 def _certainty(observations: Sequence[Observed]) -> tuple[bool, float]:
-    """Return a key to sort by: most observations first, of few ones the shortest times."""
+    """Return a key: most observations first, of few ones the shortest times."""
     if len(observations) >= MIN_TRUSTED_COUNT:
         return False, -len(observations)
     return True, min((seconds / size for size, seconds in observations), default=0.0)
@@ -75,10 +74,7 @@ def _certainty(observations: Sequence[Observed]) -> tuple[bool, float]:
 def _pool(
     cores: Sequence[Sequence[Observed]], order: Sequence[int]
 ) -> tuple[Times, dict[int, float]]:
-    """Return the times of all cores divided by their factors; and the factors, by index.
-
-    The first core in `order` has the factor 1.
-    """
+    """Return the times of all cores divided by their factors; and the factors, by index."""
     pooled: Times = {}
     factors: dict[int, float] = {}
     for index in order:
@@ -95,16 +91,11 @@ def _pool(
             observations = observations[-MIN_TRUSTED_COUNT:]
             factor = _factor(observations, pooled) or 1.0
         factors[index] = factor
-        _add(observations, factor, pooled)
+        for size, seconds in observations:
+            times = pooled.setdefault(size, [])
+            if len(times) < MAX_POOLED:
+                times.append(seconds / factor)
     return pooled, factors
-
-
-def _add(observations: Sequence[Observed], factor: float, pooled: Times) -> None:
-    """Add a core's times, divided by its factor, where there are fewer than `MAX_POOLED`."""
-    for size, seconds in observations:
-        times = pooled.setdefault(size, [])
-        if len(times) < MAX_POOLED:
-            times.append(seconds / factor)
 
 
 def _factor(observations: Sequence[Observed], pooled: Times) -> float | None:
@@ -132,8 +123,8 @@ def _factor(observations: Sequence[Observed], pooled: Times) -> float | None:
 def _is_recovered(observations: Sequence[Observed], factor: float, pooled: Times) -> bool:
     """Return whether the last observations are all much shorter than a slow core's.
 
-    They may be probes of a few units: a size smaller than all others is compared with the nearest,
-    at the same seconds per unit. Fixed costs then make the core look slower, not faster.
+    Probes of a few units are compared with the nearest size, at the same seconds per unit: fixed
+    costs make the core look slower, not faster.
     """
     if factor <= 1.0 or len(observations) <= MIN_TRUSTED_COUNT:
         return False

@@ -14,8 +14,7 @@ from hetsched.models.windows import MAX_SIZES
 def isotonic(values: Floats, weights: Floats) -> Floats:
     """Return the nondecreasing (n,) array nearest `values` in weighted least squares. O(n).
 
-    Pools adjacent violators (Barlow et al. 1972). SciPy has the same, but importing it would take
-    most of a start.
+    Pools adjacent violators (Barlow et al. 1972); importing SciPy's takes most of a start.
     """
     blocks: list[tuple[float, float, int]] = []
     for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
@@ -47,9 +46,9 @@ def pool_except_dips(knots: Sequence[Knot]) -> Floats:
     """Return times that rise with size except where the evidence contradicts it.
 
     Caches, alignment and library plans make some times really fall with size (Khaleghzadeh, Reddy
-    & Lastovetsky, TPDS 2018). Falling times are pooled, but where a pooled time lies outside the
-    confidence interval of one of its knots, the fall is real: the series is cut at the steepest
-    fall of that pool, and each part is pooled by itself. O(n) for each dip.
+    & Lastovetsky, TPDS 2018). Where a pooled time lies outside the confidence interval of a knot,
+    the fall is real: the series is cut at the steepest fall of that pool, and each part is pooled
+    by itself.
     """
     seconds = np.array([knot.seconds for knot in knots])
     counts = np.array([float(knot.count) for knot in knots])
@@ -123,15 +122,13 @@ def _majorant(x: Floats, y: Floats) -> Floats:
     """Return the least concave function above the points, at `x`: their upper hull."""
     hull: list[int] = []
     for j in range(len(x)):
-        while len(hull) > 1 and _lies_below(x, y, hull[-2], hull[-1], j):
-            hull.pop()
+        while len(hull) > 1:
+            a, b = hull[-2:]
+            if (y[b] - y[a]) * (x[j] - x[a]) >= (y[j] - y[a]) * (x[b] - x[a]):
+                break
+            hull.pop()  # it lies below the line from a to j
         hull.append(j)
     # Knots of the hull keep their exact values.
     values: Floats = np.interp(x, x[hull], y[hull])
     values[hull] = y[hull]
     return values
-
-
-def _lies_below(x: Floats, y: Floats, i: int, j: int, k: int) -> bool:
-    """Return whether point j lies below the line from i to k."""
-    return bool((y[j] - y[i]) * (x[k] - x[i]) < (y[k] - y[i]) * (x[j] - x[i]))

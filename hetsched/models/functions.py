@@ -39,8 +39,8 @@ NO_POINTS: Floats = np.empty((0, 2))
 class SpeedFunction(Protocol):
     """psi, sigma: what partitioners and schedulers require of a model.
 
-    Our curves accept a number or an array of units and return the same. Third-party models that
-    accept only numbers also work with the partitioners, but more slowly.
+    Ours accept a number or an array of units; third-party models that accept only numbers work,
+    but more slowly.
     """
 
     def speed(self, x: Any, /) -> Any:
@@ -51,10 +51,7 @@ class SpeedFunction(Protocol):
 
 
 class PlannerCurve:
-    """Methods of a curve that the planner uses besides `speed` and `time`.
-
-    The defaults apply to a curve that has only these two.
-    """
+    """What the planner uses besides `speed` and `time`; the defaults, of a third-party curve."""
 
     def fingerprint(self) -> bytes | None:
         """Return a key shared by curves of equal times; None: times may change or are opaque."""
@@ -73,7 +70,6 @@ _TIME_AND_SPEED_ONLY = PlannerCurve()
 
 
 def planner_curve(curve: SpeedFunction) -> PlannerCurve:
-    """Return `curve` if it is one of ours, else the defaults for third-party curves."""
     return curve if isinstance(curve, PlannerCurve) else _TIME_AND_SPEED_ONLY
 
 
@@ -93,7 +89,6 @@ class Curve(PlannerCurve, ABC):
 
     @property
     def _evaluated(self) -> Segments:
-        """Return the pieces that `time`, `speed` and `derivative` evaluate."""
         return self.segments
 
     def time(self, x: Number, /) -> Number:
@@ -141,7 +136,6 @@ class Constant(Curve):
             self._segments = constant_speed(require_positive("speed", speed, " units/s"))
 
     def observe(self, units: float, seconds: float) -> None:
-        """Learn that `units` took `seconds`. Raises UsageError unless positive and finite."""
         last = require_observation(units, seconds)
         self._repeats += self._last is not None and self._last[0] == last[0]
         self._last = last
@@ -207,13 +201,7 @@ class Polyline(Fixed):
 
 
 class Learnt(ABC):
-    """A curve that is fitted again to its observations after each change to them.
-
-    Raises
-    ------
-    UsageError
-        An observation is not positive and finite.
-    """
+    """A curve that is fitted again to its observations after each change to them."""
 
     def __init__(self, observations: Iterable[tuple[float, float]] | Windows = ()) -> None:
         if not isinstance(observations, Windows):
@@ -222,7 +210,6 @@ class Learnt(ABC):
         self._fit: Any = None
 
     def observe(self, units: float, seconds: float) -> None:
-        """Learn that `units` took `seconds`. Raises UsageError unless positive and finite."""
         self._windows.add(units, seconds)
         self._fit = None
 
@@ -238,10 +225,7 @@ class Learnt(ABC):
         return self._windows.repeats
 
     def knots(self) -> list[Knot]:
-        """Return the evidence by units: median, repeats and confidence interval of each size.
-
-        These are observed times; `points` differs where the curve doesn't pass through them.
-        """
+        """Return the evidence by units: observed times, from which the curve may differ."""
         return self._windows.knots()
 
     def _fitted(self) -> Any:
@@ -325,10 +309,7 @@ class PiecewiseLinear(FittedCurve):
     def through(self, units: Floats, seconds: Floats) -> PiecewiseLinear:
         """Return a curve with this evidence that passes through other knots until it is refitted.
 
-        Parameters
-        ----------
-        units, seconds : (n,) float64, n >= 1
-            Both strictly increasing and positive.
+        `units` and `seconds` strictly increase, and are positive.
         """
         other = copy(self)
         other._windows = self._windows.copy()

@@ -67,12 +67,10 @@ class History:
 
     @property
     def link(self) -> bool:
-        """Whether copies were observed."""
         return "h2d" in self._curves or "d2h" in self._curves
 
     @property
     def nbytes(self) -> int:
-        """Estimated bytes, with the fitted models."""
         return BASE_BYTES + sum([windows.nbytes for windows in self._curves.values()])
 
     def samples(self) -> list[Sample]:
@@ -85,30 +83,22 @@ class History:
         return self._curves.get(curve)
 
     def model(self, link: bool | None = None) -> DeviceModel | None:
-        """Return the model, with a link or without (None: as observed); None without samples."""
+        """`link`: None: as observed."""
         if "total" not in self._curves:
             return None
         link = self.link if link is None else link
         if link not in self._models:
-            self._models[link] = self._linked_model() if link else self._core_model()
+            self._models[link] = self._new_model(link)
         return self._models[link]
 
-    def _core_model(self) -> DeviceModel:
-        total, compute = self._curves["total"], self._phase("compute")
-        curve = PiecewiseLinear(total)
-        call = 0.0 if compute is None else compute.call_seconds()
-        return DeviceModel(curve, compute or curve, call_seconds=call)
-
-    def _linked_model(self) -> DeviceModel:
-        total = PiecewiseLinear(self._curves["total"])
+    def _new_model(self, link: bool) -> DeviceModel:
+        total, compute = PiecewiseLinear(self._curves["total"]), self._phase("compute")
+        if not link:
+            call = 0.0 if compute is None else compute.call_seconds()
+            return DeviceModel(total, compute or total, call_seconds=call)
         h2d, d2h = self._phase("h2d"), self._phase("d2h")
-        return DeviceModel(
-            total,
-            self._phase("compute") or total,
-            h2d,
-            d2h,
-            duplex=(self._duplex("h2d_beside", h2d), self._duplex("d2h_beside", d2h)),
-        )
+        duplex = self._duplex("h2d_beside", h2d), self._duplex("d2h_beside", d2h)
+        return DeviceModel(total, compute or total, h2d, d2h, duplex=duplex)
 
     def _phase(self, curve: CurveName) -> PhaseCurve | None:
         return PhaseCurve(self._curves[curve]) if curve in self._curves else None
@@ -122,8 +112,8 @@ class History:
 def duplex_share(beside: Mapping[float, Sequence[float]], one_way: PhaseCurve) -> float:
     """Return the share of its rate that a direction keeps while the other one is busy.
 
-    1 unless it is below by `CERTAIN_ERRORS` of both times: a share below 1 makes planning slower.
-    `beside`: units -> seconds of copies while the other is busy; `one_way`: the same copies alone.
+    1 unless it is below by `CERTAIN_ERRORS`: a share below 1 makes planning slower. `beside`:
+    units -> seconds while the other is busy; `one_way`: the same copies alone.
     """
     alone = sum(knot.count for knot in one_way.knots())
     expected = zip(one_way.time(np.array(list(beside))).tolist(), beside.values(), strict=True)

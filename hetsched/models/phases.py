@@ -80,8 +80,8 @@ class PhaseCurve(FittedCurve):
     def halfway(self) -> Iterator[tuple[int, float, float]]:
         """Yield sizes halfway between two that a step may separate, with least and most seconds.
 
-        The least if the step is right before the larger one: times go on rising as below the
-        smaller one; the most, those of the larger one, if it is right after the smaller one.
+        The least: the step is right before the larger size, and times go on as below the smaller;
+        the most: right after the smaller one.
         """
         fit: Fit = self._fitted()
         points = [(0.0, 0.0), *fit.points.tolist()] if fit.line is None else []
@@ -92,7 +92,6 @@ class PhaseCurve(FittedCurve):
                 yield size, min(least, fit.curve.time(size)), slow
 
     def through(self, seconds: Mapping[int, float]) -> Polyline:
-        """Return the curve through these times of other sizes, too."""
         return Polyline(sorted({**dict(self._fitted().points.tolist()), **seconds}.items()))
 
     def _refit(self) -> PhaseFit:

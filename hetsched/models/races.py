@@ -39,8 +39,7 @@ Paces = Mapping[str, tuple[Pace | None, ...]]
 class Race(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One run in which variants raced. Stored like that; the limits hold for decoded ones.
 
-    `number`: of the job's runs before it. `units`: mean share of a core. All variants have equally
-    many `paces`, in the same order. `at`: when it was stored.
+    `number`: of runs before it. `units`: mean share of a core. All have equally many `paces`.
     """
 
     number: Annotated[int, msgspec.Meta(ge=0, le=NUMBER_LIMIT - 1)]
@@ -51,10 +50,7 @@ class Race(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
 @dataclass(frozen=True)
 class Comparison:
-    """How much slower one variant is than another: the logarithm of the ratio of their times.
-
-    With its interval of 90 %, infinite for a single ratio.
-    """
+    """The logarithm of one variant's time over another's, with its interval of 90 %."""
 
     mean: float
     low: float
@@ -66,7 +62,6 @@ class Comparison:
         return math.exp(self.mean)
 
     def reversed(self) -> Comparison:
-        """Return how much slower the other variant is than this one."""
         return replace(self, mean=-self.mean, low=-self.high, high=-self.low)
 
 
@@ -81,7 +76,6 @@ class RaceRecord:
     """Results of `compare`: a plan needs each several times, and most of its time went there."""
 
     def with_race(self, race: Race) -> RaceRecord:
-        """Return a record with one more race; the oldest of too many is dropped."""
         return RaceRecord((*self.races, race)[-MAX_RACES:])
 
     def renamed(self, names: Mapping[str, str]) -> RaceRecord:
@@ -97,7 +91,6 @@ class RaceRecord:
         return RaceRecord(races)
 
     def similar(self, units: float) -> RaceRecord:
-        """Return the races at shares like `units`."""
         races = tuple(
             race
             for race in self.races
@@ -127,10 +120,7 @@ class RaceRecord:
         return Comparison(mean, mean - half_width, mean + half_width, races)
 
     def fastest(self, names: Iterable[str]) -> str | None:
-        """Return the fastest of `names` that have raced; None if none has.
-
-        The first of them unless another one is faster for certain.
-        """
+        """Return the first of `names` that raced, or one faster for certain; None if none did."""
         raced = self.variants()
         remaining = [name for name in names if name in raced]
         best = remaining.pop(0) if remaining else None
@@ -153,8 +143,8 @@ def race_paces(
 ) -> dict[str, list[float | None]]:
     """Return the paces of one core's part of a race, by variant.
 
-    `chunks`: units, seconds, kernel (an index into `variants`) and whether it was the first of its
-    kernel in the process, which isn't counted unless no round is without one.
+    `chunks`: units, seconds, kernel (an index into `variants`), and whether it was cold, which
+    isn't counted unless all rounds have such.
     """
     rounds = [
         chunks[start : start + len(variants)]

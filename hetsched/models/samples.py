@@ -68,7 +68,6 @@ class Sample(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 def is_time(seconds: float) -> bool:
-    """Return whether a difference of two readings of a clock is a time; False for NaN."""
     return MIN_SECONDS <= seconds <= MAX_SECONDS
 
 
@@ -141,7 +140,6 @@ def medians(samples: Iterable[Sample]) -> list[Sample]:
 
 
 def duplex_samples(chunks: TimedChunks) -> list[Sample]:
-    """Return the observations of two-way copies from one device's run."""
     copies_in, copies_out = _copies(chunks)
     inward, outward = _spans(copies_in), _spans(copies_out)
     samples = [Sample("h2d_beside", *copy) for copy in duplex_times(copies_in, outward)]
@@ -151,8 +149,7 @@ def duplex_samples(chunks: TimedChunks) -> list[Sample]:
 def one_way_times(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tuple[int, float]]:
     """Return units and seconds of one direction's copies with the other direction idle.
 
-    Where none of about their size exists, of all copies as measured. `opposite`: the copies of
-    the other direction.
+    Where none of about their size exists, of all copies as measured.
     """
     overlaps = _overlaps(copies, opposite)
     paces = _one_way_paces(overlaps)
@@ -166,8 +163,7 @@ def one_way_times(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tupl
 def duplex_times(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tuple[int, float]]:
     """Estimate units and seconds, w / u, of one direction's copies with the other always busy.
 
-    Of each copy that overlapped the other direction for at least half of its time and is of about
-    the size of a one-way copy.
+    Of copies that overlapped the other for at least half of their time.
     """
     overlaps = _overlaps(copies, opposite)
     paces = _one_way_paces(overlaps)
@@ -203,7 +199,7 @@ def _copy_samples(observed: TimedChunks, chunks: TimedChunks) -> list[Sample]:
 
 
 def _overlaps(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tuple[int, float, float]]:
-    """Return units, seconds, and seconds overlapping the other direction. O(copies + opposite)."""
+    """Return units, seconds, and seconds overlapping the other direction."""
     spans, first, overlaps = sorted(opposite), 0, []
     for units, (start, end) in sorted(copies, key=itemgetter(1)):
         while first < len(spans) and spans[first][1] <= start:
@@ -217,10 +213,7 @@ def _overlaps(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tuple[in
 
 
 def _one_way_paces(overlaps: Sequence[tuple[int, float, float]]) -> dict[int, float | None]:
-    """Return, for each size, the seconds per unit of copies while the other direction was idle.
-
-    The median over copies of about this size; None without any. O(sizes x copies).
-    """
+    """Return size -> the median seconds per unit of such copies while the other was idle."""
     alone = [
         (units, seconds / units)
         for units, seconds, overlap in overlaps

@@ -55,13 +55,7 @@ class Akima(Learnt):
         self._load = None if load is None else require_positive("load", load, " units")
 
     def time(self, x: Number, /) -> Number:
-        """Return the seconds for `x` units (number or array); 0 for x = 0.
-
-        Raises
-        ------
-        UsageError
-            There are no observations; `x` isn't numeric, or is negative or infinite.
-        """
+        """Return the seconds for `x` units (number or array); 0 for x = 0. Raises UsageError."""
         return _like(x, self._at(_loads(x))[0])
 
     def derivative(self, x: Number, /) -> Number:
@@ -98,7 +92,7 @@ def padded(x: Floats, speeds: Floats, load: float) -> tuple[Floats, Floats]:
     """Extend the knots to 0 and `load` with the speeds at both ends: at least five.
 
     The paper prints (n - x_k) / 2 for the knot halfway to the load; abscissae only increase with
-    (x_k + n) / 2. Nothing is added on the right when the load is no more than the largest size.
+    (x_k + n) / 2.
     """
     knots = [0.0, *x.tolist()]
     if len(x) == 1:

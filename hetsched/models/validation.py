@@ -16,7 +16,6 @@ from hetsched.units import quoted
 
 
 def require_positive(name: str, value: Any, unit: str = "") -> float:
-    """Return `value` as a float. Raises UsageError unless it is a positive finite number."""
     number = _as_number(name, value)
     if not 0 < number < math.inf:
         raise UsageError(f"{name}: {quoted(value)}{unit}, it must be positive and finite")
@@ -24,7 +23,6 @@ def require_positive(name: str, value: Any, unit: str = "") -> float:
 
 
 def require_non_negative(name: str, value: Any, unit: str = "") -> float:
-    """Return `value` as a float. Raises UsageError unless it is a finite number, 0 or more."""
     number = _as_number(name, value)
     if not 0 <= number < math.inf:
         raise UsageError(f"{name}: {quoted(value)}{unit}, it must be 0 or more and finite")
@@ -32,7 +30,6 @@ def require_non_negative(name: str, value: Any, unit: str = "") -> float:
 
 
 def require_count(name: str, value: Any, minimum: int = 0) -> int:
-    """Return `value` as an int. Raises UsageError unless it is whole, and at least `minimum`."""
     try:
         count = operator.index(value)
     except TypeError:
@@ -43,7 +40,6 @@ def require_count(name: str, value: Any, minimum: int = 0) -> int:
 
 
 def require_observation(units: Any, seconds: Any) -> tuple[float, float]:
-    """Return both as floats. Raises UsageError unless both are positive finite numbers."""
     return (
         require_positive("observation: units", units),
         require_positive("observation: seconds", seconds),
@@ -51,7 +47,6 @@ def require_observation(units: Any, seconds: Any) -> tuple[float, float]:
 
 
 def require_pairs(observations: Iterable[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    """Iterate over observations. Raises UsageError where one isn't (units, seconds)."""
     try:
         iterator = iter(observations)
     except TypeError:
@@ -67,13 +62,7 @@ def require_pairs(observations: Iterable[tuple[float, float]]) -> Iterator[tuple
 
 
 def require_argument(name: str, x: Number, minimum: float = 0.0) -> Number:
-    """Return a curve's argument: a number, as a float, or an array of numbers.
-
-    Raises
-    ------
-    UsageError
-        It is neither; a value is below `minimum`, infinite or NaN.
-    """
+    """Return a curve's argument, a number as a float, or an array. Raises UsageError."""
     if isinstance(x, np.ndarray):
         if x.dtype.kind not in "iuf":
             raise UsageError(f"{name}: an array of {x.dtype}, it must be numeric")

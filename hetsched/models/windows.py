@@ -78,10 +78,9 @@ class Evidence(NamedTuple):
 class Windows:
     """The last times of each size.
 
-    `observations`: oldest first. `max_sizes`: of the two nearest to each other the one not seen
-    for longer is dropped, so that far sizes, perhaps beyond a step, stay known. `corrects`:
-    whether neighbouring sizes correct each other: not where a curve may have a cliff. `repeats`
-    are observations of sizes already measured (the papers' accuracy points).
+    `max_sizes`: of the two nearest to each other the one not seen for longer is dropped, so that
+    far sizes, perhaps beyond a step, stay known. `corrects`: whether neighbouring sizes correct
+    each other. `repeats`: observations of sizes already measured (the papers' accuracy points).
     """
 
     def __init__(
@@ -102,7 +101,6 @@ class Windows:
             self.add(units, seconds)
 
     def add(self, units: float, seconds: float) -> None:
-        """Add a run's observation. Raises UsageError unless both are positive and finite."""
         self.put(Sample("total", *require_observation(units, seconds), run=self._added + 1))
         self.follow_change()
 
@@ -167,13 +165,11 @@ class Windows:
         return iter(sorted(chain.from_iterable(self._samples.values()), key=_run_of))
 
     def copy(self) -> Windows:
-        """Return an independent copy."""
         other = copy(self)
         other._samples, other._medians = self._samples.copy(), self._medians.copy()
         return other
 
     def runs(self, largest: float) -> int:
-        """Return the number of runs that observed sizes up to `largest`."""
         return len({s.run for x, known in self._samples.items() if x <= largest for s in known})
 
     def latest(self) -> list[tuple[float, float, int]]:
@@ -182,7 +178,6 @@ class Windows:
         return [(size, self._medians[size], len(self._samples[size])) for size in sizes]
 
     def knots(self) -> list[Knot]:
-        """Return the evidence for each size that counts, by units."""
         return [knot_of(size, times) for size, times in self.evidence.times.items()]
 
     @property
@@ -213,15 +208,13 @@ class Windows:
 
     @property
     def nbytes(self) -> int:
-        """Estimated bytes."""
         return SAMPLE_BYTES * sum(map(len, self._samples.values()))
 
 
 def _slowdown(sample: Sample, known: SizedSamples, paces: Sequence[float]) -> float | None:
     """Return the time over that by the next `known` sizes, of `paces`; None: they can't tell.
 
-    A kernel may have a step, or a cache its end, between two sizes, below the smallest and beyond
-    the largest; and a size measured once may have been held up.
+    Between two sizes, and beyond all, may be a step; and a size measured once may be wild.
     """
     sizes, units, pace = list(known), sample.units, sample.seconds / sample.units
     if not sizes or not sizes[0] / MAX_SIZE_RATIO <= units <= sizes[-1] * MAX_SIZE_RATIO:
@@ -233,12 +226,12 @@ def _slowdown(sample: Sample, known: SizedSamples, paces: Sequence[float]) -> fl
 
 
 def _credible(samples: SizedSamples) -> SizedSamples:
-    """Return the samples of each size, by units, without those that others contradict.
+    """Return the samples of each size, without those that others contradict.
 
     From three on, the median takes care of one. Of two that disagree, the one counts that fits
-    the next sizes, or the shorter, as in `robust_median`. A single one is left out if all its
-    neighbours contradict it: that with most of them first; of two the longer if their sizes are
-    about the same, else the older, which led to such another share.
+    the next sizes, or the shorter. A single one is left out if all its neighbours contradict it:
+    that with most of them first; of two the longer if their sizes are about the same, else the
+    older, which led to such another share.
     """
     if len(samples) < 2 or min(map(len, samples.values())) >= MIN_TRUSTED_COUNT:
         return samples
@@ -264,8 +257,8 @@ def _fitting(pair: tuple[Sample, ...], kept: SizedSamples) -> tuple[Sample, ...]
 def _contradicted(kept: SizedSamples) -> Iterator[tuple[int, bool, int, float]]:
     """Yield each size measured once whose time is far from what its neighbours allow.
 
-    It may take between the time of a neighbour and the same time per unit. In front of the size
-    stands in which order they are left out, the last first.
+    That is from a neighbour's time to the same time per unit. Before it in the tuple: in which
+    order they are left out, the last first.
     """
     for size, known in kept.items():
         beside = _beside(known, kept) if len(known) == 1 else []
@@ -296,10 +289,7 @@ def _beside(samples: tuple[Sample, ...], kept: SizedSamples) -> list[tuple[float
 
 
 def noise_deviation(windows: Sequence[Sequence[float]]) -> float:
-    """Estimate, robustly, the standard deviation of the logarithm of repeated times.
-
-    0 without repeats.
-    """
+    """Estimate the standard deviation of the logarithm of repeated times; 0 without repeats."""
     deviations: list[float] = []
     repeated = 0
     for times in windows:
@@ -321,9 +311,8 @@ def smoothed(
 ) -> list[float]:
     """Correct the time of each size by its neighbours, within its noise. O(n).
 
-    Within two standard errors of the median for sizes measured `MIN_TRUSTED_COUNT` times. By
-    units: sizes, median times and numbers of observations. `sigma`: standard deviation of the
-    logarithm of one time.
+    Within two standard errors of the median for sizes measured `MIN_TRUSTED_COUNT` times.
+    `sigma`: standard deviation of the logarithm of one time.
     """
     if len(units) == 1:
         return list(seconds)
@@ -349,10 +338,7 @@ def _inflate_outliers(
     variances: list[float],
     noise: float,
 ) -> None:
-    """Raise the variances of sizes measured few times that are too slow for their neighbours.
-
-    Contention only lengthens times.
-    """
+    """Raise the variances of sizes measured few times that are too slow, as beside other work."""
     if sum(counts) < MIN_TRUSTED_COUNT or min(counts) >= MIN_TRUSTED_COUNT:
         return
     usual = [MEDIAN_VARIANCE * noise**2 / count for count in counts]

@@ -99,7 +99,6 @@ class AdaptiveBalancer:
         self.reason = ""
 
     def tell(self, times: Sequence[DeviceTime], shares: Shares) -> None:
-        """Report an iteration; raises UsageError as `Balancer.tell`."""
         if shares != self._present:
             self._present = shares
             self._totals.clear()
@@ -118,23 +117,15 @@ class AdaptiveBalancer:
             )
 
     def lose(self, device: int) -> None:
-        """Give `device` no further share."""
         self._lost.add(device)
         self._next = self._present = None
 
     def restore(self, device: int) -> None:
-        """Give a lost device shares again."""
         self._lost.discard(device)
         self._next = self._present = None
 
     def ask(self) -> Distribution:
-        """Return the split of the next iteration.
-
-        Raises
-        ------
-        DataError
-            All devices are lost, or the limits of the others leave no room for the load.
-        """
+        """Return the split of the next iteration. Raises DataError, as all devices may be lost."""
         if self._next is None:
             present = self._present
             if present is None or any(map(self._is_to_measure, self._used())):
@@ -217,7 +208,6 @@ class AdaptiveBalancer:
     # ---- the choice
 
     def _choose(self, present: Shares) -> Distribution:
-        """Choose between the present shares and others."""
         models = [device.curve for device in self._devices]
         now = best = predict(models, present)
         remaining = self._further_runs(0)
@@ -323,10 +313,7 @@ class _Reach:
 
 
 class _Device:
-    """The times of one device by size, units.
-
-    `capacity`: units that its memory holds; None: unknown.
-    """
+    """The times of one device by size, units. `capacity`: what its memory holds; None: unknown."""
 
     def __init__(self, capacity: int | None, model: SpeedFunction | None) -> None:
         self.capacity = capacity or None
@@ -355,10 +342,7 @@ class _Device:
 
     @property
     def noise(self) -> float | None:
-        """Median difference of two times, of their logarithms; None if no size was repeated.
-
-        About the standard deviation of one.
-        """
+        """About the deviation of a time's logarithm; None if no size was repeated."""
         steps: list[float] = []
         for times in self.times.values():
             kept = [*times]
@@ -380,7 +364,7 @@ class _Device:
     def _points(self) -> list[tuple[int, float]]:
         """Return the times that count, by size: contention only lengthens them.
 
-        So of two the shorter one counts, and a size takes no longer than a larger one.
+        So the shorter of two counts, and no size takes longer than a larger one.
         """
         sizes = sorted(self._believed())
         least = [*accumulate((median_low(self.times[x]) for x in reversed(sizes)), min)]
@@ -388,10 +372,7 @@ class _Device:
 
     @property
     def curve(self) -> SpeedFunction:
-        """The times by size: linear between those measured, and beyond a memory that holds less.
-
-        Up to the memory's capacity the pace is that of the size below.
-        """
+        """The times by size, linear in between; up to the memory's capacity at the pace below."""
         if not self.times:
             return self._model
         if self._curve is None:
@@ -409,10 +390,7 @@ class _Device:
         return self._curve
 
     def cliff(self) -> _Cliff | None:
-        """Return the first two sizes with a cliff in between.
-
-        Beyond a memory that holds less the line is trusted.
-        """
+        """Return the first two sizes with a cliff between; beyond a memory the line is trusted."""
         memory = math.inf if self.capacity is None else self.capacity
         trusted = memory if self.capacity is None else self._first_excess(self.capacity)
         for (small, t), (large, u) in pairwise(self._points()):

@@ -309,7 +309,6 @@ class Balancer:
                 self._models[device], self._twins[device] = smoothed, None
 
     def _twin(self) -> tuple[Any, dict[int, float]] | None:
-        """Return a smoothed model, and the first time of each size."""
         return self._new_model(self._load, Windows(corrects=True)), {}
 
     def lose(self, device: int) -> None:
@@ -319,19 +318,14 @@ class Balancer:
         self._start_over()
 
     def restore(self, device: int) -> None:
-        """Give a lost device shares again, by what was learnt of it."""
         self._lost.discard(device)
         self._is_running = False
         self._start_over()
 
     def join(self) -> int:
-        """Add a device, unmeasured and without a limit, from the next run on.
+        """Add a device, unmeasured and without a limit, from the next run on; return its index.
 
-        Returns
-        -------
-        int
-            Its index in `ask().shares` and `tell`. A run asked for earlier may be reported without
-            an entry for it.
+        A run asked for earlier may be reported without an entry for it.
         """
         device = len(self._models)
         self._models.append(self._new_model(self._load, Windows()))
@@ -429,7 +423,6 @@ class Balancer:
         return "" if pays else NOT_WORTH_MOVING
 
     def _pays(self, old: Shares, new: Shares, gain: float) -> bool:
-        """Return whether `gain` seconds a run, over the further runs, exceed the cost."""
         if self._migration_cost is None or old == new:
             return True
         cost = require_non_negative("migration_cost", self._migration_cost(old, new), " s")
@@ -461,13 +454,12 @@ class Balancer:
             del self._runs[next(iter(self._runs))]
 
     def _makespan(self, shares: Shares) -> float:
-        """Return the median of the runs' longest times."""
         return median(max(times) for times in self._runs[shares])
 
     def _seconds(self, shares: Shares) -> float:
-        """Return the seconds of measured `shares`, as predicted if all their models are measured.
+        """Return the seconds of measured `shares`, by their models if all are measured.
 
-        Better than the measured time, where noise biases the maximum over devices upwards.
+        The maximum of measured times over devices is biased upwards by noise.
         """
         used = [model for model, share in zip(self._models, shares, strict=True) if share]
         if all(map(is_measured, used)):
@@ -494,7 +486,7 @@ class Balancer:
     def _spread(self, shares: Shares, seconds: Sequence[float]) -> float:
         """Return (max - min) / min of the times of devices with a share.
 
-        A device at its limit can't take more units, so it never counts as finishing too early.
+        One at its limit can't take more, so it never counts as too early.
         """
         busy = [i for i, share in enumerate(shares) if share]
         free = [
@@ -512,7 +504,6 @@ class Balancer:
         )
 
     def _partition(self) -> Distribution:
-        """Split the load over the devices that aren't lost."""
         present = [i for i in range(len(self._models)) if i not in self._lost]
         if not present:
             raise DataError(f"all {len(self._models)} devices are lost")
@@ -525,7 +516,6 @@ class Balancer:
 
 
 def spread_over(part: Distribution, present: Sequence[int], devices: int) -> Distribution:
-    """Return `part`, of the devices `present`, as the Distribution of all devices."""
     shares = [0] * devices
     for i, share in zip(present, part.shares, strict=True):
         shares[i] = share
@@ -535,10 +525,7 @@ def spread_over(part: Distribution, present: Sequence[int], devices: int) -> Dis
 def split_with_unmeasured(
     split: Split, models: Sequence[Any], load: int, limits: Limits
 ) -> Distribution:
-    """Call `split` for the measured devices; give each of the others an equal share.
-
-    With fewer units than devices, unmeasured devices come first.
-    """
+    """Call `split` for the measured devices; the others, which come first, have equal shares."""
     measured = [i for i, model in enumerate(models) if is_measured(model)]
     if len(measured) == len(models):
         return _checked_split(split, models, load, limits)
@@ -556,7 +543,6 @@ def split_with_unmeasured(
 
 
 def is_measured(model: SpeedFunction) -> bool:
-    """Return whether `model` can predict a time."""
     try:
         model.time(1.0)
     except UsageError:

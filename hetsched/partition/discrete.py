@@ -93,7 +93,6 @@ def _table(index: int, model: SpeedFunction, max_share: int) -> Floats:
 
 
 def _search(tables: Sequence[Floats], load: int) -> list[int]:
-    """Find shares with the shortest makespan."""
     bound = _lower_bound(tables, load)
     if bound == np.inf:
         raise infinite_time_error(load)
@@ -125,8 +124,7 @@ def _search(tables: Sequence[Floats], load: int) -> list[int]:
 def _lower_bound(tables: Sequence[Floats], load: int) -> float:
     """Return the optimum if no size took longer than any larger one.
 
-    Size x then costs the minimum time of all sizes from x on, and the optimum is the n-th smallest
-    of all these costs.
+    Size x then costs the minimum time from x on; the optimum is the n-th smallest of all costs.
     """
     minima = [np.minimum.accumulate(table[:0:-1]) for table in tables]
     return float(np.partition(np.concatenate(minima), load - 1)[load - 1])
@@ -170,8 +168,8 @@ def _summing_to(total: int, sets: Sequence[Bits]) -> list[int] | None:
 def _sumset(first: Bits, second: Bits, width: int) -> Bits:
     """Return the set of all sums a + b < `width` of a in `first` and b in `second`.
 
-    A run of consecutive numbers is added by doubling shifts of a Python integer, so the cost
-    depends on the number r of runs in the simpler set: O(r w / 64 log(w)).
+    A run of numbers is added by doubling shifts of a Python integer: O(r w / 64 log(w)) for r runs
+    in the simpler set.
     """
     runs, addend = _runs(first), second
     second_runs = _runs(second)
@@ -198,7 +196,6 @@ def _runs(bits: Bits) -> NDArray[np.int64]:
 
 
 def _union_of_shifts(number: int, length: int) -> int:
-    """Return the union of `number` shifted by 0 to length - 1."""
     shifts = 1
     while 2 * shifts <= length:
         number |= number << shifts

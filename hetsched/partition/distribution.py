@@ -45,15 +45,7 @@ class Distribution:
 
 
 def predict(models: Models, shares: Sequence[int]) -> Distribution:
-    """Predict the times of `shares` with `models`.
-
-    Raises
-    ------
-    UsageError
-        A model lacks `.time`, or its time isn't positive.
-    DataError
-        A time is infinite.
-    """
+    """Predict the times of `shares`. Raises UsageError, or DataError if one is infinite."""
     curves = speed_functions(models)
     times = [
         time_of(i, curve, share) if share else 0.0
@@ -63,7 +55,6 @@ def predict(models: Models, shares: Sequence[int]) -> Distribution:
 
 
 def distribution_of(shares: Sequence[int], times: Floats) -> Distribution:
-    """Make the Distribution of `shares` that take (p,) float64 `times` seconds."""
     working = np.flatnonzero(shares)
     if not len(working):
         return Distribution(tuple(shares), 0.0, 0.0)
@@ -93,13 +84,7 @@ def invalid_time_error(index: int, units: float, seconds: float) -> UsageError:
 def check_request(models: Models, load: int, limits: Limits | None) -> tuple[int, list[int]]:
     """Return `load` as an int, and the maximum share of each device (at most the load).
 
-    Raises
-    ------
-    UsageError
-        No devices; a load or limit is negative or not whole; the load exceeds `MAX_LOAD`; limits
-        aren't one per device.
-    DataError
-        The limits leave no room for the load.
+    Raises UsageError, or DataError if the limits leave no room for the load.
     """
     devices = _length("models", models)
     if not devices:
@@ -134,7 +119,6 @@ def _length(name: str, values: Any) -> int:
 
 
 def speed_functions(models: Models) -> list[Any]:
-    """Replace each model that has a `speed_function` (a DeviceModel) by that function."""
     curves: list[Any] = [getattr(model, "speed_function", model) for model in models]
     valid = {kind for kind in set(map(type, curves)) if hasattr(kind, "time")}
     for index, curve in enumerate(curves):

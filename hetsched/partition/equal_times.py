@@ -51,8 +51,8 @@ MAX_MOVED_UNITS = 1 << 22
 class TimeInverse:
     """x_i(T), the units that each device finishes in time T within its limit, and t_i(x).
 
-    Models with a closed form (`Curve.segments`) are packed into one table, equal ones once, and
-    evaluated together. Any other model is evaluated at whole units, each once.
+    Models with a closed form are packed into one table, equal ones once. Any other is evaluated
+    at whole units, each once.
     """
 
     def __init__(self, models: Models, max_shares: Sequence[int]) -> None:
@@ -74,7 +74,7 @@ class TimeInverse:
 
     @property
     def has_opaque_models(self) -> bool:
-        """Whether some models have no closed form; their times may be infinite, or fall."""
+        """Times of models without a closed form may be infinite, or fall."""
         return bool(self._opaque)
 
     def even_speeds(self, load: int) -> Floats:
@@ -87,16 +87,12 @@ class TimeInverse:
         return speeds
 
     def guess(self, load: int) -> float:
-        """Estimate the time of `load` units from the speeds at even shares."""
         with np.errstate(over="ignore", divide="ignore"):
             seconds = load / self.even_speeds(load).sum()
         return float(np.clip(seconds, MIN_SECONDS, MAX_SECONDS))
 
     def units(self, seconds: float) -> tuple[Floats, float]:
-        """Return (p,) float64, units done in `seconds` per device; their total rate, units/s.
-
-        Without a closed form: whole units, and an estimated rate.
-        """
+        """Return (p,) float64, units done in `seconds` per device; their total rate, units/s."""
         parts, rates = np.zeros(len(self.max_shares)), np.zeros(len(self.max_shares))
         units, slopes = self._packed.inverse(seconds)
         curves = self._curve[self._closed]
@@ -110,7 +106,7 @@ class TimeInverse:
     def seconds(self, devices: Indices, units: Numbers) -> Floats:
         """Return (k,) float64: seconds of device `devices[j]` for a whole number `units[j]`.
 
-        For a curve whose times fall with size, the nearest nondecreasing times.
+        Of times that fall with size, the nearest nondecreasing ones.
         """
         curves = self._curve[devices]
         if not self._opaque:
@@ -122,7 +118,6 @@ class TimeInverse:
         return times
 
     def distribution(self, shares: Units) -> Distribution:
-        """Make the Distribution of (p,) int64 `shares`, one per device."""
         times = self.seconds(np.arange(len(shares)), shares)
         for i in self._falling:
             times[i] = time_of(i, self._models[i], int(shares[i])) if shares[i] else 0.0
@@ -265,9 +260,9 @@ def geometric(models: Models, load: int, limits: Limits | None = None) -> Distri
 
 
 def _equal_time_floor(inverse: TimeInverse, load: int) -> Units:
-    """Return (p,) int64, units: shares within a common time that sum to at most the load.
+    """Return (p,) int64: shares within a common time that sum to at most the load.
 
-    Flooring loses up to one unit per device anyway, so T is needed only to within p / 2 units.
+    Flooring loses up to one unit per device, so T is needed only to within p / 2 units.
     """
     slack = (1 + len(inverse.max_shares)) / 2
     low, high, guess = 0.0, math.inf, inverse.guess(load)
@@ -298,20 +293,13 @@ def _equal_time_floor(inverse: TimeInverse, load: int) -> Units:
 
 
 def _floor(inverse: TimeInverse, parts: Floats, seconds: float) -> Units:
-    """Floor `parts`, and subtract a unit where the result takes more than `seconds`.
-
-    This corrects inverses that are inexact because of rounding or a jump of the time.
-    """
+    """Floor `parts`; a unit less where rounding or a jump of the time makes it too long."""
     shares = parts.astype(np.int64)
     return shares - (inverse.seconds(np.arange(len(shares)), shares) > seconds)
 
 
 def _filled(low: Units, high: Units, load: int) -> Units:
-    """Raise `low` towards `high` in order of devices until the load is reached.
-
-    The units between the two end at the same time: where times are level, any device may take
-    them.
-    """
+    """Raise `low` towards `high`, device by device, up to the load: all end together."""
     room = np.maximum(high - low, 0)
     before = np.cumsum(room) - room
     shares: Units = low + np.clip(load - int(low.sum()) - before, 0, room)
@@ -390,8 +378,7 @@ def _changed(inverse: TimeInverse, shares: Units, count: int, room: Units, step:
     """Add `count` units that end first (step 1), or remove those that end last (step -1).
 
     `room`: maximum change per device. The next few units of all devices are compared at once, in
-    one partial sort: the units that greedy assignment would take are those that end earliest, in
-    any order. The cut is final unless it takes all candidates of a device that has more.
+    one partial sort. The cut is final unless it takes all candidates of a device that has more.
     """
     room = np.minimum(room, count)
     offers = np.minimum(room, 2)

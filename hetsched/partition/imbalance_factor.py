@@ -52,15 +52,7 @@ Groups = tuple[tuple[int, ...], ...]
 def imbalance_factor(busy: Sequence[float]) -> float:
     """Compute IF = (W_max - W_min) / T, with T the time of the whole iteration.
 
-    Parameters
-    ----------
-    busy : sequence of float, seconds
-        Compute, transfer and convergence check of each device, which then waits for the last.
-
-    Raises
-    ------
-    UsageError
-        No devices, a time that is negative or not finite, or all times 0.
+    `busy`: seconds of each device, which then waits for the last. Raises UsageError.
     """
     if not busy or not all(0 <= time < math.inf for time in busy) or not max(busy) > 0:
         raise UsageError(f"imbalance factor: {busy} must be finite times, not all of them 0")
@@ -73,7 +65,6 @@ def _factor(waits: Iterable[float], total: float) -> float:
 
 
 def iteration_seconds(readings: Iterable[IterationSeconds]) -> float:
-    """Return the seconds of the whole iteration, up to the barrier."""
     return max(reading.busy + reading.wait for reading in readings)
 
 
@@ -83,13 +74,8 @@ def iteration_seconds(readings: Iterable[IterationSeconds]) -> float:
 class NodeModel:
     """Seconds of a device's compute and transfer phases, each gap + slope x for x > 0 units.
 
-    Fitted to the history by non-negative least squares; through the origin while there is only one
-    size.
-
-    Parameters
-    ----------
-    history : iterable of (units, compute seconds, transfer seconds), optional
-        Earlier runs.
+    Fitted to the history, (units, compute seconds, transfer seconds), by non-negative least
+    squares; through the origin while there is only one size.
     """
 
     def __init__(self, history: Iterable[tuple[float, float, float]] = ()) -> None:
@@ -146,7 +132,6 @@ class NodeModel:
 
 
 def _line(x: Sequence[float], t: Sequence[float]) -> Line:
-    """Fit a line by least squares, gap and slope not negative."""
     centre, middle = fmean(x), fmean(t)
     if min(x) == max(x):
         return 0.0, middle / x[0]
@@ -167,9 +152,8 @@ def _line(x: Sequence[float], t: Sequence[float]) -> Line:
 class Node:
     """A device, or a group of them, that trades units.
 
-    `wait`: seconds, in the last iteration. `times`: of each phase, by the model, and its `slopes`,
-    seconds/unit. `spare`, `room`: maximum units that it can give and take. `tie_break`: orders
-    nodes with equal waits, as the patent chooses at random.
+    `times`: of each phase, by the model, and its `slopes`. `spare`, `room`: units that it can give
+    and take. `tie_break`: orders nodes with equal waits, as the patent chooses at random.
     """
 
     wait: float
@@ -235,7 +219,6 @@ def _units_to_move(slow: Node, fast: Node, total: float) -> tuple[int, float]:
 
 
 def _units_to_equal(difference: float, slope: float) -> float:
-    """Return the units to move to equalise two times; 0 if impossible."""
     return max(difference, 0.0) / slope if slope > 0 else 0.0
 
 
@@ -243,17 +226,9 @@ def _units_to_equal(difference: float, slope: float) -> float:
 
 
 def parse_groups(groups: Sequence[Any] | None, devices: int) -> Groups:
-    """Convert `groups` to tuples of indices; None gives one group of all devices.
+    """Convert groups of indices, or each device's label, to tuples of indices; None: one group.
 
-    Parameters
-    ----------
-    groups : sequence of sequences of int, or sequence of labels, or None
-        Members of each group; or each device's group.
-
-    Raises
-    ------
-    UsageError
-        A device is in no group or doesn't exist; a group is empty; labels aren't one per device.
+    Raises UsageError.
     """
     if groups is None:
         return (tuple(range(devices)),)
@@ -319,7 +294,7 @@ class Trading:
     ) -> tuple[float, bool]:
         """Return the imbalance factor, and whether all wait so long that no trade helps.
 
-        A full device can't take more, so its wait counts as the shortest.
+        A full device's wait counts as the shortest, as it can't take more.
         """
         used = [i for i, share in enumerate(shares) if share]
         total = iteration_seconds(readings[i] for i in used)
@@ -358,10 +333,7 @@ class Trading:
         return tuple(new_shares), gain
 
     def _node(self, model: Any, share: int, wait: float, limit: int | None, load: int) -> Node:
-        """Return a device as a Node. It keeps at least one unit: trades are decided by its times.
-
-        A model without `phase_costs` has a single phase, proportional to its share.
-        """
+        """Return a device as a Node, which keeps a unit: trades are decided by its times."""
         spare, room = share - 1, (load if limit is None else limit) - share
         if hasattr(model, "phase_costs"):
             times, slopes = model.phase_costs(share)

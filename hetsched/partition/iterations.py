@@ -47,10 +47,9 @@ MAX_MOVES = 8
 
 @dataclass(frozen=True)
 class TimedIteration:
-    """An iteration that all devices have completed, or `count` of them with the same split.
+    """An iteration, or `count` of them with the same split, the last with the number `iteration`.
 
-    `iteration`: the number of the last one. `rows`: of each device. `times`: their means; None:
-    the device took no part.
+    `times`: means; None: the device took no part.
     """
 
     iteration: int
@@ -151,7 +150,7 @@ class IterationBalance:
             self._balancer = Balancer(
                 self._units, devices, "geometric" if method == "functional" else method, tolerance,
                 self._limits, method != "constant", pairs=pairs,
-                models=self._nodes() if method == IMBALANCE else None,
+                models=[_node(m, granule) for m in self._models] if method == IMBALANCE else None,
                 migration_cost=self._moving_seconds, further_runs=self._further_iterations,
             )  # fmt: skip
         self._warm_up = (
@@ -175,7 +174,7 @@ class IterationBalance:
 
     @property
     def is_warming_up(self) -> bool:
-        """Whether the next iteration is a round that will be repeated."""
+        """Whether the next iteration will be repeated."""
         return self._warm_up is not None
 
     @property
@@ -188,19 +187,10 @@ class IterationBalance:
     def tell(
         self, iterations: Iterable[TimedIteration], remaining: int | None = None
     ) -> Move | None:
-        """Report iterations; return a new split, or None to go on as decided before.
+        """Report iterations, in order; return a new split, or None to go on as decided before.
 
-        Parameters
-        ----------
-        iterations : iterable of TimedIteration
-            In their order. Those with the same split count as one measurement.
-        remaining : int, optional
-            Iterations that follow. None: unknown, presumed to be as many as so far.
-
-        Raises
-        ------
-        UsageError
-            A time isn't finite, or is negative.
+        Those with the same split count as one measurement. `remaining`: how many follow; None: as
+        many as so far. Raises UsageError.
         """
         self._remaining = remaining
         is_judged = False
@@ -213,7 +203,6 @@ class IterationBalance:
         return self._move(self._balancer.ask(), "imbalance") if self._balancer else None
 
     def _report(self, group: Sequence[TimedIteration], *, is_judged: bool) -> None:
-        """Learn from consecutive iterations with the same split."""
         rows, last = group[0].rows, self._last
         self._last = group[-1]
         self._iterations = max(self._iterations, self._last.iteration)
@@ -269,7 +258,6 @@ class IterationBalance:
     # ---- devices
 
     def lose(self, device: int) -> Move | None:
-        """Take a device out; return the split of the others."""
         self._lost.add(device)
         for balancer in self._balancers:
             balancer.lose(device)
@@ -288,7 +276,6 @@ class IterationBalance:
         return self._move(self._first_split(), reason)
 
     def _first_split(self) -> Distribution:
-        """Split the rows without an iteration to compare with."""
         balancer = self._warm_up or self._balancer
         knows = any(model is not None for model in self._models)
         if balancer is not None and (self._iterations or self._warm_up or not knows):
@@ -325,10 +312,6 @@ class IterationBalance:
             for rows, seconds in sizes.items():
                 busy, compute = map(median, zip(*seconds, strict=True))
                 yield device, rows, busy, compute if compute < busy else None
-
-    def _nodes(self) -> list[NodeModel]:
-        """Return NEC's history tables, filled by the models of earlier jobs."""
-        return [_node(model, self._granule) for model in self._models]
 
     def _moving_seconds(self, old: tuple[int, ...], new: tuple[int, ...]) -> float:
         return self._moving_cost.seconds(self._to_rows(old), self._to_rows(new))
@@ -389,7 +372,6 @@ def _node(model: Any | None, granule: int) -> NodeModel:
 
 
 def _mean_phases(group: Sequence[TimedIteration], device: int) -> dict[Phase, float]:
-    """Return a device's mean seconds of each phase; 0 if it took no part."""
     count = sum(each.count for each in group)
     present = [(times, each.count) for each in group if (times := each.times[device])]
     means = {
@@ -403,13 +385,8 @@ def _mean_phases(group: Sequence[TimedIteration], device: int) -> dict[Phase, fl
 class _MovingCost:
     """Seconds per row that a device gets, learnt from the first iteration with a new split.
 
-    Rows stay in shared memory, so a device that gets rows pays for cold caches, memory of another
-    NUMA node or copies to an accelerator in its next iteration; devices do so at the same time.
-
-    Parameters
-    ----------
-    least : float, seconds/row
-        Whatever moves show: noise may hide their cost.
+    It pays for cold caches, memory of another NUMA node or copies to an accelerator; devices do so
+    at the same time. `least`: whatever moves show, as noise may hide their cost.
     """
 
     def __init__(self, least: float) -> None:
@@ -419,7 +396,6 @@ class _MovingCost:
         self._first: tuple[tuple[int, ...], tuple[float, ...]] | None = None
 
     def seconds(self, before: Sequence[int], after: Sequence[int]) -> float:
-        """Return the expected seconds of a move."""
         # One move may have been slow for another reason: two must show a cost.
         per_row = max(self._least, median_low(self._observed))
         return per_row * max(received(before, after), default=0)
@@ -429,7 +405,7 @@ class _MovingCost:
     ) -> Sequence[TimedIteration]:
         """Learn from iterations with one split; return those that show the devices' speeds.
 
-        `before`: the split of the iteration before the first of these, if it was another one.
+        `before`: the split before the first of these, if it was another one.
         """
         pending, self._first = self._first, None
         first = group[0]
@@ -449,7 +425,6 @@ class _MovingCost:
     def _observe(
         self, gained: Sequence[int], first: Sequence[float], later: Sequence[TimedIteration]
     ) -> None:
-        """Learn from the first iteration with a split, and later ones."""
         count = sum(each.count for each in later)
         means = [
             sum(each.count * each.busy[device] for each in later) / count

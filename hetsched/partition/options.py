@@ -38,5 +38,4 @@ class Option:
         return horizon * self.saved(present_seconds) - lost - self.moving_cost
 
     def saved(self, present_seconds: float) -> float:
-        """Return the expected seconds saved in a run that may follow."""
         return sum(p * max(0.0, present_seconds - s) for p, s, _ in self.outcomes)

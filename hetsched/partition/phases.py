@@ -33,15 +33,9 @@ DeviceTime = float | Mapping[Phase, float] | None
 def parse_readings(
     times: Sequence[DeviceTime], shares: Sequence[int]
 ) -> list[IterationSeconds | None]:
-    """Check the times of a run with `shares`; None for a device that is lost.
+    """Check the times of a run with `shares`; None for a device that is lost. Raises UsageError.
 
     The time of a device without a share is set to 0.
-
-    Raises
-    ------
-    UsageError
-        Not one time per device; a time that isn't finite, is negative, or is 0 though the device
-        had a share; a key that is no Phase.
     """
     if isinstance(times, str | Mapping) or not hasattr(times, "__len__"):
         raise UsageError(f"tell: {times!r} must be a sequence with one entry per device")

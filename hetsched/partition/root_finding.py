@@ -70,7 +70,7 @@ def smooth(models: Models, load: int, limits: Limits | None = None) -> Distribut
 
 
 def _solve(models: Models, load: int, high: Floats) -> tuple[Floats, str]:
-    """Return the shares at equal times, real numbers of units, and why they are no root.
+    """Return the real shares at equal times, and why they are no root.
 
     Shares that would leave their range are fixed at its end, first on the side with the larger
     excess, and the others solved again (Bitran & Hax 1981).

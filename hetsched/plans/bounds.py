@@ -91,7 +91,6 @@ class ShareBounds:
         self._cheapest = [float(phase.min()) for phase in phases]
 
     def seconds(self, share: int) -> float:
-        """Return the bound for `share` units, 0 or more."""
         if share == 0:
             return 0.0
         largest = min(self._largest, share)
@@ -103,11 +102,7 @@ class ShareBounds:
         return (1 - ROUNDING) * min(bounds)
 
     def _slot_counts(self, share: int) -> range:
-        """Return the numbers of slots to bound; the last one stands for all larger ones.
-
-        With a single engine, more than two slots make no difference. A share that fits as a whole
-        needs no slots.
-        """
+        """The last one stands for larger ones; with one engine, more than two change nothing."""
         if self._overlap is Overlap.SINGLE:
             return range(2, min(2, self._room) + 1)
         first = MAX_SLOTS + 1 if share <= self._room else 2
@@ -123,7 +118,7 @@ class ShareBounds:
     def _of_installments(self, share: int, largest: int) -> float:
         """Return the least of sub-distributions, which fill and drain the pipeline each time.
 
-        One of a single chunk is serial; the cost per unit of others falls with their size.
+        One of a single chunk is serial; others cost less per unit the larger they are.
         """
         parts = -(-share // self._room)
         first = max(parts, -(-share // largest))
@@ -174,7 +169,13 @@ class ShareBounds:
             bounds = np.maximum(bounds, self._paths(share, counts, lines))
             if slots and share > self._room:
                 bounds = np.maximum(bounds, self._refills(share, counts, slots, lines))
-        return np.maximum(bounds, self._slot_average(counts, totals, slots)) if slots else bounds
+        if not slots:
+            return bounds
+        # The average over slots of all phases of a slot's chunks, after the first copies in of
+        # other slots, and before their last copies out.
+        frame = (np.minimum(counts, slots) - 1) / 2 * (self._cheapest[0] + self._cheapest[2])
+        raised: Floats = np.maximum(bounds, np.add.reduce(totals) / slots + frame)
+        return raised
 
     def _tangents(self, share: int) -> list[tuple[_Line, ...]]:
         """Return lines below the minorants, each triple tight at a different size."""
@@ -223,21 +224,10 @@ class ShareBounds:
         bounds: Floats = np.maximum.reduce(paths)
         return bounds
 
-    def _slot_average(self, counts: Floats, totals: list[Floats], slots: int) -> Floats:
-        """Return the average over slots of all phases of a slot's chunks, plus what frames them.
-
-        Before them the first chunks of other slots are copied in; after them the last chunks of
-        other slots are copied out.
-        """
-        frame = (np.minimum(counts, slots) - 1) / 2 * (self._cheapest[0] + self._cheapest[2])
-        bounds: Floats = np.add.reduce(totals) / slots + frame
-        return bounds
-
     def _refills(self, share: int, counts: Floats, slots: int, lines: tuple[_Line, ...]) -> Floats:
         """Return bounds for q `slots` + r chunks, r > 0, from the units beyond q full turns.
 
-        q full turns hold at most q times the capacity, so any r chunks outside of them hold all
-        other units. That applies to r slots in each of q + 1 turns.
+        Any r chunks outside of q turns, of which there are q + 1, hold all that these can't.
         """
         gap, slope = sum(line.gap for line in lines), sum(line.slope for line in lines)
         turns, extra_chunks = np.divmod(counts, slots)
@@ -316,8 +306,7 @@ def _rooted(minorant: _Minorant) -> _Minorant:
 def _tangent(minorant: _Minorant, size: int) -> _Line:
     """Return a line nowhere above `minorant` that touches it at `size`, or as near as possible.
 
-    Where the tangent has a negative gap, the line goes through the origin; where it has a negative
-    slope, the line is level.
+    Through the origin or level, where gap or slope would be negative.
     """
     sizes, seconds = minorant
     if len(sizes) == 1:

@@ -31,9 +31,8 @@ MAX_SEARCHED_CHUNKS = int(EQUAL_CHUNKS[-1])
 class PhaseCosts(NamedTuple):
     """Seconds of the phases of chunks of some sizes; 0 for a phase that doesn't exist.
 
-    In tables the index is the size in granules; all 0 for none. Copies of two engines that slow
-    each other down are as long as while both are busy, so that searches needn't follow them:
-    `recurrence.price` does.
+    In tables the index is the size in granules. Copies of two engines that slow each other down
+    are as long as while both are busy: searches needn't follow them, `recurrence.price` does.
     """
 
     copy_in: Floats
@@ -42,20 +41,16 @@ class PhaseCosts(NamedTuple):
 
     @property
     def largest(self) -> int:
-        """The largest chunk of a table, granules."""
         return len(self.compute) - 1
 
     @property
     def serial(self) -> Floats:
-        """Seconds of all phases, one after the other."""
         return self.copy_in + self.compute + self.copy_out
 
     def up_to(self, largest: int) -> PhaseCosts:
-        """Return the costs of chunks of at most `largest` granules."""
         return PhaseCosts(*(phase[: largest + 1] for phase in self))
 
     def busiest(self, overlap: Overlap) -> Floats:
-        """Return the seconds of a chunk on its busiest engine."""
         if overlap is Overlap.NONE:
             return self.serial
         if overlap is Overlap.SINGLE:
@@ -89,7 +84,6 @@ def link_costs(model: DeviceModel, units: Floats, overlap: Overlap) -> PhaseCost
 
 
 def phase_seconds(model: DeviceModel, units: Floats) -> PhaseCosts:
-    """Return the costs of chunks of `units`. Raises UsageError as `seconds_of`."""
     return PhaseCosts(
         *(
             np.zeros(units.shape) if curve is None else seconds_of(curve, units)
@@ -135,9 +129,9 @@ def estimated_seconds(
 ) -> Floats:
     """Estimate the time of the best plan of each of some shares: rings of equal chunks.
 
-    t = i + w + o + (L - 1) max(busiest engine, (i + w + o) / slots): the first chunk goes through
-    all phases; each further one adds the busiest resource's time for it. (Potts & Baker 1989:
-    equal sublots are a good heuristic for a flow shop of three stages; the closed form is ours.)
+    t = i + w + o + (L - 1) max(busiest engine, (i + w + o) / slots): after the first chunk each
+    one adds the busiest resource's time. (Potts & Baker 1989: equal sublots are a good heuristic
+    for a flow shop of three stages; the closed form is ours.)
 
     Raises DataError if not even one unit fits.
     """
@@ -171,7 +165,6 @@ class GranularShare:
     largest: int
 
     def in_units(self, plan: DevicePlan) -> DevicePlan:
-        """Return `plan`, whose chunks are in granules, with chunks in units."""
         if self.granule == 1:
             return plan
         excess = self.share * self.granule - self.units
@@ -187,7 +180,7 @@ class GranularShare:
 
 
 def granular(share: int, memory: MemoryDemand, max_granules: int = MAX_GRANULES) -> GranularShare:
-    """Return `share` units, 1 or more, in granules; the largest chunk has at most `max_granules`.
+    """Return a share, 1 or more, in at most `max_granules` for the largest chunk.
 
     Raises DataError if not even one unit fits.
     """

@@ -90,12 +90,10 @@ class DevicePlan:
 
     @cached_property
     def share(self) -> int:
-        """Units of all chunks."""
         return sum(self.chunks)
 
     @cached_property
     def chunks(self) -> tuple[int, ...]:
-        """All chunks in order, units."""
         if len(self.sub_distributions) == 1:
             return self.sub_distributions[0]
         return tuple(itertools.chain.from_iterable(self.sub_distributions))
@@ -124,15 +122,11 @@ def check(plan: DevicePlan, memory: MemoryDemand) -> None:
 
 
 def fits(plan: DevicePlan, memory: MemoryDemand) -> bool:
-    """Return whether `plan` fits in the device's memory at all times."""
     return memory.limit is None or all(map(memory.fits, _resident_sets(plan)))
 
 
 def slot_sizes(chunks: Sequence[int], slots: int) -> tuple[int, ...]:
-    """Return the capacity of each slot of a ring, units: its largest chunk.
-
-    Chunks use `slots` slots (at least one) in turn; there may be fewer chunks than slots.
-    """
+    """Return the units of the largest chunk of each of `slots`, which chunks use in turn."""
     return tuple(max(chunks[first::slots]) for first in range(min(slots, len(chunks))))
 
 
@@ -146,7 +140,6 @@ def _resident_sets(plan: DevicePlan) -> Iterable[tuple[int, ...]]:
 
 
 def require_type(name: str, value: Any, kind: type) -> None:
-    """Raise UsageError unless `value` is a `kind`."""
     if not isinstance(value, kind):
         raise UsageError(f"{name}: {quoted(value)}; it must be of type {kind.__name__}")
 

@@ -142,7 +142,12 @@ def paper_steps(
     share, memory = coarse.share, coarse.memory
     costs = costs_of(model, coarse.largest, overlap, coarse.granule)
     if overlap is Overlap.NONE:
-        return coarse.in_units(DevicePlan(_one_by_one(share, memory)))
+        singles: list[Chunks] = []  # step 5; they shrink often only where bytes may fall with size
+        while share:
+            size = memory.max_chunk(share)
+            singles += [(size,)] * (share // size)
+            share %= size
+        return coarse.in_units(DevicePlan(tuple(singles)))
     room = largest_sub_distribution(share, memory)
     points = getattr(model.compute, "points", ())
     trusted = costs.largest
@@ -151,16 +156,6 @@ def paper_steps(
         trusted = min(trusted, max(1, round(MAX_EXTRAPOLATION * measured / coarse.granule)))
     search = SubDistributionSearch(costs.up_to(trusted), overlap, room)
     return coarse.in_units(DevicePlan(_RemainingLoads(costs, memory, search, room).plan(share)))
-
-
-def _one_by_one(share: int, memory: MemoryDemand) -> tuple[Chunks, ...]:
-    """Step 5. Chunks shrink more than once only where bytes don't grow with size."""
-    singles: list[Chunks] = []
-    while share:
-        size = memory.max_chunk(share)
-        singles += [(size,)] * (share // size)
-        share %= size
-    return tuple(singles)
 
 
 class _RemainingLoads:
@@ -213,7 +208,6 @@ class _RemainingLoads:
         return best_of[share][1]
 
     def _options(self, remaining: int) -> list[Option]:
-        """Return the options for the first sub-distribution of `remaining` units."""
         options = [(s.chunks, s.units, s.seconds) for s in self._fastest_within(remaining)]
         single = self._costs.largest
         if remaining < single:
@@ -253,12 +247,10 @@ class SubDistribution:
 
     @property
     def seconds(self) -> float:
-        """The makespan."""
         return float(self.recurrence.makespan)
 
     @property
     def speed(self) -> float:
-        """psi_delta: units per second."""
         return self.units / self.seconds
 
 

@@ -69,10 +69,8 @@ def ramps(phases: PhaseCosts, largest: int, overlap: Overlap) -> list[Ramp]:
 
     The first chunk is small, so that work begins early; each further one is the largest that
     arrives in time (Ilic & Sousa, equations (5) and (9), for any busiest engine), and grows by the
-    first one at least: more chunks would cost more than they save.
-
-    `phases`: in order of execution; reversed for the ramp that ends a plan, as the last phase of a
-    chunk is the first of its mirror image.
+    first one at least: more chunks would cost more than they save. `phases`: in order, or reversed
+    for the ramp that ends a plan.
     """
     first, middle, last = (np.maximum.accumulate(phase[: largest + 1]) for phase in phases)
     until_computed = np.maximum.accumulate(first + middle)

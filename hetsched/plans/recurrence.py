@@ -69,10 +69,9 @@ class Recurrence(Generic[Time]):
         self._delays_out = overlap is Overlap.SINGLE and bool(np.any(self._meets))
 
     def extend(self, chunks: Iterable[tuple[Time, Time, Time]]) -> list[tuple[Interval, Interval]]:
-        """Add chunks, each given as the seconds of its phases without interference.
+        """Add chunks by the seconds of their phases; return spans of copies in and computations.
 
-        Returns the spans of copies in and computations, which are final. Copies out are once the
-        last chunk is added.
+        These are final, copies out once the last chunk is added.
         """
         maximum, begins, ends = self._maximum, self.out_begins, self.out_ends
         spans = []
@@ -97,7 +96,6 @@ class Recurrence(Generic[Time]):
         return spans
 
     def branch(self) -> Recurrence[Time]:
-        """Return a copy to which other chunks can be appended."""
         copy: Recurrence[Time] = object.__new__(Recurrence)
         copy.__dict__.update(self.__dict__)
         copy.out_begins, copy.out_ends = self.out_begins.copy(), self.out_ends.copy()

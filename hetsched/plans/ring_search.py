@@ -227,7 +227,6 @@ class _RingSearch:
                 yield size
 
     def _fastest(self, recipes: Iterable[Recipe]) -> list[Recipe]:
-        """Return the fastest of `recipes` at the short share, without duplicates."""
         recipe_of: dict[Ring, Recipe] = {}
         for recipe in recipes:
             recipe_of.setdefault((recipe.chunks(self._short_share), recipe.slots), recipe)
@@ -235,7 +234,6 @@ class _RingSearch:
         return [different[index] for index in self._order(list(recipe_of))[:KEPT]]
 
     def _order(self, rings: Sequence[Ring]) -> list[int]:
-        """Return the indices of `rings`, the fastest first."""
         chunks, slots = zip(*rings, strict=True)
         seconds = prices(chunks, slots, self._costs, self._overlap)
         order: list[int] = np.argsort(seconds, kind="stable").tolist()

@@ -23,7 +23,6 @@ MAX_BUFFER_BYTES = 64 << 20
 
 
 def aligned(nbytes: int) -> int:
-    """Round `nbytes` up to the alignment of slots."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
@@ -76,10 +75,7 @@ class StagedDemand(MemoryDemand):
 
 
 def planning_memory(demand: MemoryDemand, is_staged: bool) -> MemoryDemand:
-    """Return the demand that limits plans of a device with a link, in whole slots.
-
-    `is_staged`: arrays are in files, so that chunks pass through host buffers.
-    """
+    """`is_staged`: arrays are in files, so that chunks pass through host buffers."""
     memory = slotted(demand)
     if not is_staged:
         return memory
