@@ -12,7 +12,7 @@ import logging
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median_low
@@ -82,30 +82,29 @@ class Failed(NamedTuple):
 Event = Added | Lost | Done | Failed
 
 
-class Hosts(Protocol):
-    """Membership and transport: all that a coordinator knows of the hosts."""
+class Membership(Protocol):
+    """What a coordinator knows of the hosts, and hears of them."""
 
     def hosts(self) -> Sequence[str]:
         """Return the hosts that can be given work, those that `event` has reported included."""
 
-    def send(self, host: str, share: Share) -> None:
-        """Have `host` compute a share of the present job. Never blocks; a lost host is ignored."""
-
-    def event(self, seconds: float) -> Event | None:
+    def event(self, seconds: float) -> Any:
         """Wait for the next event; None if there is none for so long."""
 
     def now(self) -> float:
         """Return the time in seconds, of any origin."""
 
 
+class Hosts(Membership, Protocol):
+    def send(self, host: str, share: Share) -> None:
+        """Have `host` compute a share of the present job. Never blocks; a lost host is ignored."""
+
+
 Runs = dict[str, dict[str, list[tuple[int, float]]]]
 
 
 class HostModels:
-    """Kind of job and host -> (units, seconds) of the last runs, bounded for each.
-
-    With `path` they are read from that file, and `save` writes them to it.
-    """
+    """Kind of job and host -> (units, seconds) of the last runs, kept in the file `path`."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
@@ -140,8 +139,8 @@ class HostModels:
     def model(self, kind: str, host: str) -> PiecewiseLinear | None:
         """Return seconds as a function of units; None before the first run.
 
-        At each size the pace is the median of the runs nearest in size, so that no single run
-        decides; of two it is the faster, as a first run is often slow.
+        The pace at a size is the median of the nearest runs, so that no single one decides; of two
+        it is the faster, as a first run is often slow.
         """
         runs = self.runs.get(kind, {}).get(host)
         if not runs:
@@ -172,6 +171,22 @@ class HostWork:
         return self.last - self.first if self.units else 0.0
 
 
+FIELDS = ("planned", "units", "parts", "seconds", "computing")
+
+
+def table(fields: Sequence[str], work: Mapping[str, Any]) -> list[str]:
+    """Return what each host did, a line each."""
+
+    def cell(value: float | None) -> str:
+        return "-" if value is None else number(value) if type(value) is float else str(value)
+
+    rows = [
+        [host, *(cell(getattr(each, name)) for name in fields), each.lost and f"lost: {each.lost}"]
+        for host, each in work.items()
+    ]
+    return columns(("host", *fields, ""), rows, 1, None)
+
+
 @dataclass
 class Outcome:
     """What became of a job: host -> work, units computed again, seconds in all."""
@@ -189,28 +204,15 @@ class Outcome:
 
     def explain(self) -> str:
         """Return a table of hosts and what they did."""
-        rows = [
-            [
-                host,
-                "-" if work.planned is None else str(work.planned),
-                str(work.units),
-                str(work.parts),
-                number(work.seconds),
-                number(work.computing),
-                f"lost: {work.lost}" if work.lost else "",
-            ]
-            for host, work in self.work.items()
-        ]
         load, seconds = counted(self.load, "unit"), number(self.seconds)
         head = f"{load} in {seconds} s, spread {self.spread:.0%}"
         if self.again:
             head += f", {counted(self.again, 'unit')} of lost hosts again"
-        names = ("host", "planned", "units", "parts", "seconds", "computing", "")
-        return "\n".join([head, *columns(names, rows, 1, None)])
+        return "\n".join([head, *table(FIELDS, self.work)])
 
     def record(self) -> dict[str, Any]:
         """Return what `--json` prints of it."""
-        names = ("planned", "units", "parts", "seconds", "computing", "lost")
+        names = (*FIELDS, "lost")
         return {
             "load": self.load,
             "seconds": self.seconds,

@@ -82,7 +82,6 @@ class Mapping:
 
     @property
     def held(self) -> Ints:
-        """Number of blocks of each host."""
         return np.bincount(self.owner, minlength=self.hosts)
 
     @property
@@ -102,7 +101,7 @@ class Mapping:
     def ship(self, flows: Iterable[Flow]) -> None:
         """Hand blocks over, flow by flow: those beside the receiver's, then those beside these.
 
-        Raise UsageError if a host is to send more than it has by then.
+        Raises UsageError if a host is to send more than it has by then.
         """
         blocks = np.split(np.argsort(self.owner, kind="stable"), np.cumsum(self.held)[:-1])
         for sender, receiver, count in flows:

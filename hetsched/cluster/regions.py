@@ -63,7 +63,7 @@ class Held(NamedTuple):
 
 
 class Transfer(NamedTuple):
-    """Cells that go from rectangle `source` to `target`: where they are in the grid, and there.
+    """Cells that go from rectangle `source` to `target`: where in the grid, and where there.
 
     `there` is in the target's numbering, which goes on beyond periodic edges.
     """
@@ -108,7 +108,6 @@ def transfers(
 
 
 def cut(array: npt.NDArray[Any], axes: tuple[int, int], part: Box) -> npt.NDArray[Any]:
-    """Return a view of `part` along the two axes of the grid."""
     index: list[slice] = [slice(None)] * array.ndim
     index[axes[0]] = slice(part.top, part.bottom)
     index[axes[1]] = slice(part.left, part.right)
@@ -116,7 +115,6 @@ def cut(array: npt.NDArray[Any], axes: tuple[int, int], part: Box) -> npt.NDArra
 
 
 def shape_with(shape: Sequence[int], axes: tuple[int, int], box: Box) -> tuple[int, ...]:
-    """Return the shape of a rectangle's array, given that of the whole grid's."""
     rectangle = list(shape)
     rectangle[axes[0]], rectangle[axes[1]] = box.shape
     return tuple(rectangle)

@@ -22,7 +22,16 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from hetsched.cluster.coordinator import MAX_LOSSES, Added, Failed, Follower, HostModels, Lost
+from hetsched.cluster.coordinator import (
+    MAX_LOSSES,
+    Added,
+    Failed,
+    Follower,
+    HostModels,
+    Lost,
+    Membership,
+    table,
+)
 from hetsched.cluster.flows import cheapest_flows, tree_flows
 from hetsched.cluster.grid import Grid, Ints
 from hetsched.cluster.mapping import Mapping
@@ -44,7 +53,7 @@ from hetsched.cluster.orders import (
 from hetsched.cluster.regions import Box, Held, Shape, covers, rectangles
 from hetsched.cluster.tree import Tree, quotas
 from hetsched.errors import JobFailed, TryAgain, UsageError
-from hetsched.text import columns, number
+from hetsched.text import number
 
 log = logging.getLogger(__name__)
 
@@ -78,11 +87,7 @@ class Told(NamedTuple):
     notice: Notice
 
 
-class StencilHosts(Protocol):
-    """Membership and transport, as of `coordinator.Hosts`."""
-
-    def hosts(self) -> Sequence[str]: ...
-
+class StencilHosts(Membership, Protocol):
     def open(self, host: str) -> None:
         """Have a host take part in the present job; it tells `Opened`."""
 
@@ -91,10 +96,6 @@ class StencilHosts(Protocol):
 
     def drop(self, host: str, reason: str) -> None:
         """Count a host as lost that others can't reach."""
-
-    def event(self, seconds: float) -> Added | Lost | Failed | Told | object | None: ...
-
-    def now(self) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -140,18 +141,6 @@ class StencilOutcome:
 
     def explain(self) -> str:
         """Return a table of hosts and what they did."""
-        rows = [
-            [
-                host,
-                str(work.blocks),
-                str(work.sweeps),
-                number(work.computing),
-                number(work.seconds),
-                number(work.waiting),
-                f"lost: {work.lost}" if work.lost else "",
-            ]
-            for host, work in self.work.items()
-        ]
         rows_by_columns = "x".join(map(str, self.job.shape))
         head = (
             f"{self.job.steps} steps of {rows_by_columns} cells in {number(self.seconds)} s,"
@@ -163,11 +152,10 @@ class StencilOutcome:
             head += f", {self.moved} blocks moved in {self.cuts} new cuts"
         if self.again:
             head += f", {self.again} steps again"
-        names = ("host", "blocks", "sweeps", "computing", "seconds", "waiting", "")
-        return "\n".join([head, *columns(names, rows, 1, None), *self.warnings])
+        names = ("blocks", "sweeps", "computing", "seconds", "waiting")
+        return "\n".join([head, *table(names, self.work), *self.warnings])
 
     def record(self) -> dict[str, Any]:
-        """Return what `--json` prints of it."""
         names = (
             "blocks",
             "width",

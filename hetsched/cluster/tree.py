@@ -47,7 +47,6 @@ class Tree:
 
     @property
     def depth(self) -> int:
-        """Edges between the root and the host farthest from it."""
         depths = [0] * len(self.parents)
         for host in self.preorder[1:]:
             depths[host] = depths[self.parents[host]] + 1

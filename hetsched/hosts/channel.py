@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import msgspec
 
@@ -79,10 +79,7 @@ class Measure(msgspec.Struct, frozen=True, tag=True):
 
 
 class LinkTimes(msgspec.Struct, frozen=True):
-    """What a link can do: seconds there and back without data, bytes a second.
-
-    `clock_offset`: seconds by which the other clock is ahead. `about`: versions and encryption.
-    """
+    """Seconds there and back without data, bytes a second, how far the other clock is ahead."""
 
     latency: float
     bandwidth: float
@@ -125,9 +122,9 @@ class Status(msgspec.Struct, frozen=True, tag=True):
 
 
 class Mapped(msgspec.Struct, frozen=True, tag=True):
-    """How a function is called: its arrays are named by position.
+    """How a function is called; its arrays are named by position.
 
-    Blocks have the axis of the units first, and `overlap` more of them on either side; the
+    Blocks have the axis of the units first, with `overlap` more of them on either side; the
     function gets them along `axis`.
     """
 
@@ -154,22 +151,20 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Part(msgspec.Struct, frozen=True, tag=True):
-    """Units of a job; the arrays without a path follow.
-
-    Results go to rows of `out`, as far as the host can write there.
+    """Units of a job; the arrays without a path follow. Results go to `out`, where it can write.
 
     With `call`, `workload` is a function as ``module:qualname`` and `params` are its keywords.
     """
 
     epoch: int
-    first: int
-    count: int
     workload: str
     params: dict[str, Any]
     options: dict[str, Any]
-    arrays: tuple[Layout, ...]
-    out: dict[str, Place] = {}
     call: Mapped | None = None
+    first: int = 0
+    count: int = 0
+    arrays: tuple[Layout, ...] = ()
+    out: dict[str, Place] = {}
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
@@ -208,11 +203,12 @@ _decode = msgspec.msgpack.Decoder(Message).decode
 _encode = msgspec.msgpack.encode
 
 
-class Receiver(Protocol):
+class Receiver:
     """What is told of a channel's messages, on its thread; it must not block."""
 
     def buffers(self, message: Any) -> Sequence[memoryview]:
-        """Return where the bytes that follow `message` go; () if none do."""
+        """Return where the bytes that follow `message` go."""
+        return ()
 
     def take(self, message: Any) -> None:
         """Take a message whose bytes have all arrived."""
@@ -235,7 +231,7 @@ class Channel:
         *,
         answers: bool = False,
     ) -> None:
-        self._socket, self._receiver, self._patience = connection, receiver, patience
+        self._socket, self._receiver, self.patience = connection, receiver, patience
         self._socket.setblocking(False)
         self._beat = patience / BEATS * (1.25 if answers else 1.0)
         self._incoming = self._messages()
@@ -316,7 +312,7 @@ class Channel:
             if self._is_closing and wrote < MAX_TURN:
                 return
             poll.register(self._socket, select.POLLIN | (select.POLLOUT if self._out else 0))
-            due = heard + self._patience
+            due = heard + self.patience
             if not self._out:  # else what waits there comes before a beat
                 due = min(due, self._said + self._beat)
             ready = {fd for fd, _ in poll.poll(max(due - now, 0.0) * 1000)}
@@ -324,8 +320,8 @@ class Channel:
                 self._woken.recv(4096)
             if self._socket.fileno() in ready and self._read():
                 heard = time.monotonic()
-            elif now - heard >= self._patience:
-                raise EOFError(f"no sign of life for {self._patience:g} s")
+            elif now - heard >= self.patience:
+                raise EOFError(f"no sign of life for {self.patience:g} s")
 
     def _read(self) -> int:
         """Read what has come, or about `MAX_TURN`; return its number of bytes."""
@@ -400,16 +396,12 @@ class Channel:
 
 
 def send_now(connection: socket.socket, message: Any) -> None:
-    """Send a message, within the connection's own timeout."""
     header = _encode(message)
     connection.sendall(len(header).to_bytes(4, "big") + header)
 
 
 def receive_now(connection: socket.socket, seconds: float) -> Any:
-    """Receive a short message without bytes behind it, all within `seconds`.
-
-    Raises OSError, EOFError or MsgspecError.
-    """
+    """Receive a message without bytes behind it. Raises OSError, EOFError or MsgspecError."""
     until = time.monotonic() + seconds
 
     def receive(size: int) -> bytearray:
@@ -436,7 +428,7 @@ def greet(
     context: ssl.SSLContext | None,
     patience: float,
 ) -> socket.socket:
-    """Connect to a host, with TLS if `context` is given. The socket is blocking.
+    """Connect to a host, with TLS if `context` is given, by a blocking socket.
 
     Raises Unavailable, NotPermitted or ProtocolError.
     """
@@ -463,5 +455,4 @@ def greet(
 
 
 def bytes_of(array: Any) -> memoryview:
-    """Return the bytes of a C-contiguous array, for reading or writing."""
     return memoryview(array.reshape(-1).view("uint8"))

@@ -11,6 +11,7 @@ import mmap
 import os
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -38,10 +39,12 @@ from hetsched.hosts.channel import (
     LinkTimes,
     Mapped,
     Measure,
+    Part,
     Place,
     Status,
 )
 from hetsched.hosts.grid_hosts import GridHosts, GridSpec
+from hetsched.hosts.grid_messages import Open, layouts
 from hetsched.hosts.links import LARGE, measure
 from hetsched.hosts.shared_files import RowFile, absolute, folder_of, place_in
 from hetsched.hosts.tcp import ClusterSpec, Rows, TcpHosts
@@ -113,11 +116,9 @@ class ClusterClient:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it takes no jobs, as in a forked child."""
         return not self._is_open or os.getpid() != self._pid
 
     def hosts(self) -> Sequence[str]:
-        """Return the names of the hosts."""
         return self._hosts.hosts()
 
     def refused(self) -> list[errors.HetschedError]:
@@ -248,10 +249,13 @@ class ClusterClient:
             positions = list(enumerate(call.positions))
             options = {"memory": memory, "devices": devices}
             spec = ClusterSpec(
-                epoch=next(self._epochs),
-                workload=name,
-                params={key: plain_value(key, value) for key, value in kwargs.items()},
-                options={key: value for key, value in options.items() if value},
+                part=Part(
+                    next(self._epochs),
+                    name,
+                    {key: plain_value(key, value) for key, value in kwargs.items()},
+                    {key: value for key, value in options.items() if value},
+                    Mapped(call.axis, overlap, None if dtype is None else str(call.dtype)),
+                ),
                 load=call.load,
                 split={str(i): call.split[at] for i, (is_split, at) in positions if is_split},
                 whole={str(i): call.whole[at] for i, (is_split, at) in positions if not is_split},
@@ -259,7 +263,6 @@ class ClusterClient:
                 paths=_shared_paths(arrays, call),
                 out=results.places,
                 folders=results.folders,
-                call=Mapped(call.axis, overlap, None if dtype is None else str(call.dtype)),
                 block=call.with_overlap,
                 granule=outputs.granule,
             )
@@ -271,7 +274,7 @@ class ClusterClient:
                 raise
 
     def _start(
-        self, spec: ClusterSpec | GridSpec, results: _Results, follow: Follow
+        self, spec: ClusterSpec | GridSpec, results: _MapResults | _JobResults, follow: Follow
     ) -> ClusterJob:
         job = ClusterJob()
         job.add_done_callback(lambda _: results.discard())
@@ -287,10 +290,7 @@ class ClusterClient:
     def _spec(self, job: _Resolved, results: _JobResults, options: dict[str, Any]) -> ClusterSpec:
         specs = job.specs
         return ClusterSpec(
-            epoch=next(self._epochs),
-            workload=job.workload,
-            params=_own(job.plug_in, job.params, job.p, job.inputs),
-            options=options,
+            part=Part(next(self._epochs), job.workload, _own(job), options),
             load=job.load,
             split={n: a for n, a in job.inputs.items() if not specs[n].is_whole},
             whole={n: a for n, a in job.inputs.items() if specs[n].is_whole},
@@ -334,20 +334,33 @@ class ClusterClient:
                     )
 
         results.complete = complete
-        return GridSpec(
+        name = next(iter(blocks.state))
+        rows, columns = (inputs[name].shape[axis] for axis in blocks.axes[name])
+        outputs = {n: a for n, a in results.arrays.items() if n in blocks.axes}
+        opening = Open(
             epoch=next(self._epochs),
+            job=uuid.uuid4().hex,
             workload=job.workload,
-            blocks=blocks,
-            steps=steps,
-            limits=plug_in.limits,
-            inputs=inputs,
-            outputs={n: a for n, a in results.arrays.items() if n in blocks.axes},
+            params=dict(blocks.params),
             options=options,
-            every=SAVE_EVERY if every is None else parse_time(str(every)),
+            shape=(rows, columns),
+            periodic=blocks.periodic,
+            reach=blocks.reach,
+            steps=blocks.steps,
+            axes=dict(blocks.axes),
+            state=dict(blocks.state),
+            inputs=layouts(inputs),
+            outputs=layouts(outputs),
         )
+        pause = SAVE_EVERY if every is None else parse_time(str(every))
+        return GridSpec(opening, steps, plug_in.limits, inputs, outputs, pause)
 
     def _run(
-        self, job: ClusterJob, spec: ClusterSpec | GridSpec, results: _Results, follow: Follow
+        self,
+        job: ClusterJob,
+        spec: ClusterSpec | GridSpec,
+        results: _MapResults | _JobResults,
+        follow: Follow,
     ) -> None:
         if not job.set_running_or_notify_cancel():
             return
@@ -366,13 +379,13 @@ class ClusterClient:
             grid = GridHosts(hosts, spec)
             hosts.begin(None, grid)
             coordinator = StencilCoordinator(
-                grid, models, spec.kind, spec.grid, spec.epoch, spec.job,
+                grid, models, spec.kind, spec.grid, spec.opening.epoch, spec.opening.job,
                 every=spec.every, follow=follow,
             )  # fmt: skip
         else:
             hosts.begin(spec)
             coordinator = Coordinator(
-                hosts, models, spec.kind, spec.load, spec.epoch,
+                hosts, models, spec.kind, spec.load, spec.part.epoch,
                 granule=spec.granule, unit_bytes=spec.unit_bytes, follow=follow,
             )  # fmt: skip
         try:
@@ -446,24 +459,12 @@ def _resolve(workload: str, arrays: Any, seed: int, params: dict[str, Any]) -> _
     return _Resolved(workload, plug_in, params, p, load, inputs, paths, specs)
 
 
-class _Results:
-    """Where the results of a job go: arrays, or files to which hosts may write, too."""
+class _ResultFiles:
+    """Of the results of a job, those to which hosts may write, too."""
 
     def __init__(self) -> None:
         self.places: dict[str, Place] = {}
         self._files: dict[str, RowFile] = {}
-
-    def store(self, first: int, count: int, rows: Rows) -> None:
-        """Take the results of some units. Raises DataError, IOFailure."""
-        raise NotImplementedError
-
-    def finish(self) -> Any:
-        """Return what the job returns, once all units are done."""
-        raise NotImplementedError
-
-    def discard(self) -> None:
-        """Remove files that haven't been completed."""
-        raise NotImplementedError
 
     def _add_file(self, name: str, array: Any) -> None:
         """Add that of an array that has just been created, if its rows lie in it as they are."""
@@ -476,7 +477,7 @@ class _Results:
             file.close()
 
 
-class _MapResults(_Results):
+class _MapResults(_ResultFiles):
     """Results of a function: what they look like is known when the first ones come."""
 
     def __init__(self, call: Call, outputs: Outputs, out: Any) -> None:
@@ -539,7 +540,7 @@ def _described(layouts: Sequence[UnitLayout]) -> str:
     return ", ".join(f"{each.dtype} {each.shape}" for each in layouts)
 
 
-class _JobResults(_Results):
+class _JobResults(_ResultFiles):
     """Results of a workload: `out` and `force` are those of `ClusterClient.submit`."""
 
     def __init__(self, job: _Resolved, out: Any, force: bool) -> None:
@@ -630,15 +631,14 @@ class _JobResults(_Results):
         self._close_files()
 
 
-def _own(
-    plug_in: Any, params: dict[str, Any], p: Any, inputs: Mapping[str, np.ndarray]
-) -> dict[str, Any]:
+def _own(job: _Resolved) -> dict[str, Any]:
     """Return the parameters that don't follow from the arrays, as the load does in each part."""
-    layouts = {name: (array.shape, str(array.dtype)) for name, array in inputs.items()}
+    params = job.params
+    found = {name: (array.shape, str(array.dtype)) for name, array in job.inputs.items()}
     for name in params:
         fewer = {other: value for other, value in params.items() if other != name}
         with contextlib.suppress(errors.HetschedError):
-            if plug_in.infer(fewer, layouts) == p:
+            if job.plug_in.infer(fewer, found) == job.p:
                 params = fewer
     return params
 
@@ -684,10 +684,7 @@ _shared_lock = threading.Lock()
 
 
 def shared_client(cluster: str) -> ClusterClient:
-    """Return this process's client of a cluster, with Dask's configured security.
-
-    Raises as `connect`.
-    """
+    """Return this process's client of a cluster, with Dask's configured security; as `connect`."""
     with _shared_lock:
         client = _shared.pop(cluster, None)
         if client is None or client.is_closed:

@@ -59,16 +59,8 @@ class _DaskClient(Client):
 class DaskHosts(TcpHosts):
     """The workers of the Dask cluster at `address`, those that come later included.
 
-    Raises
-    ------
-    Unavailable
-        No scheduler answers, it has no worker, or a worker has no hetsched.
-    ProtocolError
-        A worker has another version.
-    NotPermitted
-        Plain TCP to another machine unless `insecure`; TLS was refused.
-    InputMissing
-        A file of the certificates can't be read.
+    Raises Unavailable, ProtocolError of another version, NotPermitted (plain TCP to another
+    machine unless `insecure`; TLS), or InputMissing (a file of the certificates).
     """
 
     def __init__(

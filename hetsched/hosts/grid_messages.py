@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from hetsched.cluster.regions import Box
 
@@ -19,17 +21,20 @@ class Layout(msgspec.Struct, frozen=True, array_like=True):
     first: int = 0
 
 
-class Open(msgspec.Struct, frozen=True, tag=True):
-    """Take part in a job on a grid of `shape`, as `me`.
+def layouts(arrays: Mapping[str, np.ndarray] | Iterable[tuple[str, np.ndarray]]) -> Any:
+    items = arrays.items() if isinstance(arrays, Mapping) else arrays
+    return tuple(Layout(name, str(array.dtype), array.shape) for name, array in items)
 
-    `job` is its name, and that of its checkpoints; those of jobs with the same `key` will do, too.
-    `inputs` and `outputs` are the whole arrays with `axes`; the fields are those of `Blocks`.
+
+class Open(msgspec.Struct, frozen=True, tag=True):
+    """Take part in a job on a grid, as `me`; the fields are those of `Blocks`.
+
+    The checkpoints of jobs with the same `key` will do, too. `inputs` and `outputs` are the whole
+    arrays with `axes`.
     """
 
     epoch: int
     job: str
-    key: str
-    me: str
     workload: str
     params: dict[str, Any]
     options: dict[str, Any]
@@ -41,6 +46,8 @@ class Open(msgspec.Struct, frozen=True, tag=True):
     state: dict[str, str]
     inputs: tuple[Layout, ...]
     outputs: tuple[Layout, ...]
+    key: str = ""
+    me: str = ""
 
 
 class Close(msgspec.Struct, frozen=True, tag=True):
@@ -53,8 +60,7 @@ class Close(msgspec.Struct, frozen=True, tag=True):
 class Cells(msgspec.Struct, frozen=True, tag=True):
     """Cells of rectangle `source` of those of `host`, after `iteration`, for the receiver's.
 
-    One array for each transfer and input, in the order of `transfers` and of their names. `source`
-    -1: of inputs that never change.
+    For each transfer, in order, an array of each input. `source` -1: of inputs that never change.
     """
 
     job: str

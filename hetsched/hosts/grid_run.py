@@ -28,7 +28,7 @@ from hetsched.cluster.regions import Box, Held, Transfer, cut, shape_with, trans
 from hetsched.hosts import channel
 from hetsched.hosts.channel import Channel, bytes_of, greet
 from hetsched.hosts.checkpoints import Checkpoints, Unreadable
-from hetsched.hosts.grid_messages import Cells, Copy, Layout, Open, Results
+from hetsched.hosts.grid_messages import Cells, Copy, Open, Results, layouts
 
 LOOKING = 20.0
 """Seconds to find earlier checkpoints; then a host takes part without them."""
@@ -53,36 +53,29 @@ class Rectangle:
         self.arrays: dict[str, np.ndarray] = {}
 
     def view(self, name: str, part: Box) -> np.ndarray:
-        """Return the cells `part`, which may be in the frame."""
         return cut(
             self.arrays[name], self._axes[name], part.moved(-self.framed.top, -self.framed.left)
         )
 
 
-def layouts(arrays: Mapping[str, np.ndarray] | Iterable[tuple[str, np.ndarray]]) -> Any:
-    items = arrays.items() if isinstance(arrays, Mapping) else arrays
-    return tuple(Layout(name, str(array.dtype), array.shape) for name, array in items)
-
-
 class GridRun:
     """One job's part on this host, in a thread of its own up to `close`.
 
-    `tell` sends a message to the coordinator; `context` and `patience` are those of connections to
-    other hosts; `runs` are all of this host.
+    `coordinator` is the channel to it; `context` is for those to other hosts; `runs` are all of
+    this host.
     """
 
     def __init__(
         self,
         opening: Open,
         submitter: JobSubmitter,
-        tell: Callable[..., None],
+        coordinator: Channel,
         context: ssl.SSLContext | None,
-        patience: float,
         runs: Runs,
     ) -> None:
         self.job, self.workload = opening.job, opening.workload
-        self._job, self._submitter, self._tell = opening, submitter, tell
-        self._context, self._patience, self._runs = context, patience, runs
+        self._job, self._submitter, self._tell = opening, submitter, coordinator.send
+        self._context, self._patience, self._runs = context, coordinator.patience, runs
         self._checkpoints = Checkpoints(
             opening.key, lambda job: any(run.job == job for run in list(runs))
         )
@@ -117,7 +110,6 @@ class GridRun:
             self._changed.notify_all()
 
     def take(self, message: Cells | Copy, arrays: Sequence[np.ndarray]) -> None:
-        """Take what another host has sent."""
         if isinstance(message, Copy):
             with contextlib.suppress(_Outdated):
                 self._file(self._write_copy, message, arrays)
@@ -197,7 +189,6 @@ class GridRun:
         return self._is_closed or self._newest > self._generation
 
     def _file(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        """Call a function in the host's thread for files."""
         with self._changed:
             if self._is_closed:
                 raise _Outdated
@@ -266,7 +257,7 @@ class GridRun:
     # ---- between rectangles
 
     def _parcels(self, plan: Iterable[Transfer], sources: Sequence[Held]) -> Parcels:
-        """Return what this host sends or gets: (source, host that gets it) -> transfers."""
+        """Return (source, host that gets it) -> transfers, of what this host sends or gets."""
         me, parcels = self._job.me, Parcels()
         for each in plan:
             host = self._held[each.target].host
@@ -278,10 +269,15 @@ class GridRun:
         self, parcels: Parcels, sources: Sequence[Held], have: Mapping[int, Rectangle]
     ) -> None:
         """Send what others need of what this host has, and take what it needs itself."""
-        me, names = self._job.me, sorted(self._job.state)
+        job, me, names = self._job, self._job.me, sorted(self._job.state)
         for (source, host), parcel in parcels.items():
             if host != me:
-                self._send(host, source, parcel, names, have[source])
+                arrays = [
+                    (name, np.ascontiguousarray(have[source].view(name, each.here)))
+                    for each, name in itertools.product(parcel, names)
+                ]
+                now = self._generation, self._iteration
+                self._send(host, Cells(job.job, *now, me, source, layouts(arrays)), arrays)
         for (source, host), parcel in parcels.items():
             if host != me:
                 continue
@@ -294,22 +290,8 @@ class GridRun:
                 target[...] = have[source].view(name, each.here)
 
     def _send(
-        self,
-        host: str,
-        source: int,
-        parcel: Sequence[Transfer],
-        names: Sequence[str],
-        have: Rectangle,
+        self, host: str, message: Cells | Copy, arrays: Iterable[tuple[str, np.ndarray]]
     ) -> None:
-        arrays = [
-            (name, np.ascontiguousarray(have.view(name, each.here)))
-            for each in parcel
-            for name in names
-        ]
-        job = self._job
-        message = Cells(
-            job.job, self._generation, self._iteration, job.me, source, layouts(arrays)
-        )
         self._peer(host).send(message, [bytes_of(array) for _, array in arrays])
 
     def _install(
@@ -322,9 +304,7 @@ class GridRun:
         """Return what a host has sent; a new cut is ordered if it's lost, which ends the wait."""
         key = (self._generation, self._iteration, host, source)
         with self._changed:
-            self._changed.wait_for(
-                lambda: key in self._arrived or self._is_closed or self._newest > self._generation
-            )
+            self._changed.wait_for(lambda: key in self._arrived or self._is_outdated)
             self._check()
             return self._arrived.pop(key)
 
@@ -426,7 +406,7 @@ class GridRun:
         self._file(self._write, order, pieces, began)
         for box, arrays in pieces if order.keeper else ():
             message = Copy(job.job, order.save, job.me, len(pieces), box, layouts(arrays))
-            self._peer(order.keeper).send(message, [bytes_of(a) for a in arrays.values()])
+            self._send(order.keeper, message, arrays.items())
 
     def _write(
         self,
@@ -461,17 +441,11 @@ class GridRun:
         return found
 
 
-class _Peer:
+class _Peer(channel.Receiver):
     """What hears from another host: nothing but that it's lost."""
 
     def __init__(self, run: GridRun, host: str) -> None:
         self._run, self._host = run, host
-
-    def buffers(self, message: Any) -> Sequence[memoryview]:
-        return ()
-
-    def take(self, message: Any) -> None:
-        pass
 
     def lost(self, reason: str) -> None:
         self._run._lost(self._host, reason)

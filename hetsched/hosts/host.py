@@ -25,6 +25,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 import hetsched
 from hetsched import errors
@@ -35,7 +36,7 @@ from hetsched.functions.named import function_error
 from hetsched.functions.run import run_call
 from hetsched.hosts import channel
 from hetsched.hosts.channel import HANDSHAKE, Channel, bytes_of, receive_now, send_now
-from hetsched.hosts.grid_messages import Cells, Close, Copy, Layout, Open
+from hetsched.hosts.grid_messages import Cells, Close, Copy, Open, layouts
 from hetsched.hosts.grid_run import GridRun, Runs
 from hetsched.hosts.links import measure
 from hetsched.hosts.shared_files import RowFile, read_rows, sees
@@ -69,10 +70,7 @@ class Host:
         self.is_ending = False
 
     def accept(self, connection: socket.socket) -> None:
-        """Let a coordinator, or a host that measures, in, on a thread of its own.
-
-        Raises OSError if it has gone.
-        """
+        """Let a coordinator, or a host that measures, in, on another thread. Raises OSError."""
         connection.settimeout(HANDSHAKE)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._context is not None:
@@ -120,7 +118,6 @@ class Host:
         return None
 
     def about(self) -> dict[str, str]:
-        """Return versions, and how connections are encrypted."""
         tls = "TLS" if self._context is not None else "none"
         versions = {"python": platform.python_version(), "numpy": np.__version__}
         return {"hetsched": hetsched.__version__, **versions, "encryption": tls}
@@ -148,11 +145,11 @@ class Host:
             return channel.Status(number, doing, self._units, self._busy, os.getloadavg()[0])
 
 
-class Session:
+class Session(channel.Receiver):
     """One coordinator's connection: its parts, as jobs, and its arrays."""
 
     def __init__(self, connection: socket.socket, patience: float, host: Host) -> None:
-        self._host, self._patience = host, patience
+        self._host = host
         self._grids: dict[int, GridRun] = {}
         """Epoch -> this host's part of a job on a grid."""
         self._arriving: list[tuple[str, np.ndarray]] = []
@@ -200,12 +197,7 @@ class Session:
                 if epoch in self._grids:  # it lost this host meanwhile, and found it again
                     self._grids.pop(epoch).close(keeps=True)
                 self._grids[epoch] = GridRun(
-                    message,
-                    host.jobs,
-                    self._channel.send,
-                    host.outgoing,
-                    self._patience,
-                    host.grids,
+                    message, host.jobs, self._channel, host.outgoing, host.grids
                 )
             case Close(epoch, keeps) if epoch in self._grids:
                 self._grids.pop(epoch).close(keeps=keeps)
@@ -273,7 +265,7 @@ class Session:
                         files[name] = closers.enter_context(contextlib.closing(RowFile(place)))
                 with self._host.doing(part.workload, part.count):
                     results, seconds = self._result(part, arrived)
-                layouts = {n: Layout(n, str(a.dtype), a.shape) for n, a in results.items()}
+                found = {layout.name: layout for layout in layouts(results)}
                 for name in files.keys() & results.keys():
                     rows, file = results[name], files[name]
                     with contextlib.suppress(errors.IOFailure):  # what isn't written is sent
@@ -281,11 +273,9 @@ class Session:
                             file.write(part.first, rows)
                             file.close()
                             del results[name]
-                            layouts[name] = msgspec.structs.replace(
-                                layouts[name], path=part.out[name].path
-                            )
+                            found[name] = replace(found[name], path=part.out[name].path)
             answer = channel.Done(
-                part.epoch, part.first, part.count, seconds, tuple(layouts.values())
+                part.epoch, part.first, part.count, seconds, tuple(found.values())
             )
         except BaseException as error:
             results = {}
@@ -403,15 +393,12 @@ def main() -> int:
     _tell_worker(str(listener.getsockname()[1]))
     _accept_all(listener, host)
     # A function may never return, and no thread that runs one can be ended.
-    threading.Thread(target=_exit_late, daemon=True).start()
+    late = threading.Timer(GRACE, os._exit, (1,))
+    late.daemon = True
+    late.start()
     host.is_ending = host.grids.is_ending = True
     host.jobs.close()
     return 0
-
-
-def _exit_late() -> None:
-    time.sleep(GRACE)
-    os._exit(1)
 
 
 if __name__ == "__main__":

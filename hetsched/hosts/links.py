@@ -31,10 +31,7 @@ SECONDS = 60.0
 
 
 def measure(host: str, place: tuple[str, int, str], context: ssl.SSLContext | None) -> LinkTimes:
-    """Measure the link from here to a host at (interface, port, token).
-
-    Raises Unavailable, NotPermitted or ProtocolError.
-    """
+    """Measure the link from here to a host at (interface, port, token). Raises as `greet`."""
     interface, port, token = place
     connection = greet(host, (interface, port), token, context, PATIENCE)
     try:

@@ -30,8 +30,7 @@ def place_in(array: np.memmap) -> Place:
 class RowFile:
     """Writes rows of a result, as others do to the same file. Methods raise IOFailure.
 
-    It is opened before they are computed: should its job end meanwhile, a late result goes to no
-    later file of this name.
+    Opened before they are computed: a late result goes to no later file of this name.
     """
 
     def __init__(self, place: Place) -> None:

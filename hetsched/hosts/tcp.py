@@ -21,7 +21,7 @@ from hetsched import errors
 from hetsched.cluster.coordinator import Added, Done, Failed, Lost, Share
 from hetsched.hosts import channel
 from hetsched.hosts.channel import PATIENCE, Channel, Place, bytes_of, greet
-from hetsched.hosts.grid_messages import Layout, Results
+from hetsched.hosts.grid_messages import Layout, Results, layouts
 from hetsched.hosts.shared_files import folder_of, read_rows, token_in
 
 Rows = Mapping[str, np.ndarray | Layout]
@@ -30,17 +30,14 @@ Rows = Mapping[str, np.ndarray | Layout]
 
 @dataclass
 class ClusterSpec:
-    """One job: its arrays here, and what takes its results.
+    """One job: what is said of it in each part, its arrays here, and what takes its results.
 
     `split` have a row a unit, `whole` are needed in full by every part. `paths`: array -> file,
     for those that hosts may read themselves; `out`: result -> file that they may write to, once
     there is one; these are in `folders`.
     """
 
-    epoch: int
-    workload: str
-    params: Mapping[str, Any]
-    options: Mapping[str, Any]
+    part: channel.Part
     load: int
     split: Mapping[str, np.ndarray]
     whole: Mapping[str, np.ndarray]
@@ -49,7 +46,6 @@ class ClusterSpec:
     paths: Mapping[str, str] = field(default_factory=dict)
     out: Mapping[str, Place] = field(default_factory=dict)
     folders: Collection[Path] = ()
-    call: channel.Mapped | None = None
     granule: int = 1
     """Units that are computed together."""
     block: Callable[[Any, int, int], Any] = lambda array, first, end: array[first:end]
@@ -58,7 +54,7 @@ class ClusterSpec:
     @property
     def kind(self) -> str:
         """What jobs have in common whose speeds tell each other's."""
-        return f"{self.workload} {sorted(self.params.items())}" + "".join(
+        return f"{self.part.workload} {sorted(self.part.params.items())}" + "".join(
             f" {n}{a.shape[1:]}{a.dtype}" for n, a in sorted(self.split.items())
         )
 
@@ -68,7 +64,7 @@ class ClusterSpec:
         return sum(array.nbytes for array in self.split.values()) // self.load
 
 
-class Link:
+class Link(channel.Receiver):
     """The connection to one host, which listens at `place`: interface, port and token."""
 
     def __init__(
@@ -141,9 +137,17 @@ class TcpHosts:
         self._events.put((event, rows or {}))
 
     def begin(self, spec: ClusterSpec | None, grid: Any = None) -> None:
-        """Make one of them the present job; what was reported before doesn't concern it."""
-        if spec is not None:
-            self._find_shared({*map(folder_of, spec.paths.values()), *spec.folders})
+        """Begin a job; what was reported before doesn't concern it."""
+        self._seen = {}
+        shared = {*map(folder_of, spec.paths.values()), *spec.folders} if spec is not None else ()
+        for folder in shared:
+            with contextlib.suppress(OSError), token_in(folder) as (path, text):
+                # Else it is read only: its files are sent.
+                question = functools.partial(channel.See, path=path, text=text)
+                answers = self.ask(dict.fromkeys(self.hosts(), question), self.patience)
+                for host, answer in answers.items():
+                    if answer.is_same:
+                        self._seen.setdefault(host, set()).add(folder)
         with self._changed, contextlib.suppress(queue.Empty):
             self.spec, self.grid = spec, grid
             while True:
@@ -158,10 +162,7 @@ class TcpHosts:
                 self._changed.notify_all()
 
     def ask(self, questions: Mapping[str, Callable[[int], Any]], seconds: float) -> dict[str, Any]:
-        """Ask hosts; return the answers of those that give one in time.
-
-        `questions` by host make a message of its number.
-        """
+        """Return the answers of hosts that give one in time, to messages made of a number."""
         with self._asking:
             number = next(self._numbers)
             with self._changed:
@@ -185,7 +186,7 @@ class TcpHosts:
     ) -> Link:
         """Connect to a host; its name is that of its machine, numbered if this has several.
 
-        Raises Unavailable, NotPermitted or ProtocolError.
+        Raises as `greet`.
         """
         connection = greet(machine, address, token, context, self.patience)
         with self._changed:
@@ -204,16 +205,13 @@ class TcpHosts:
         return link
 
     def refusals(self) -> list[errors.HetschedError]:
-        """Return why members take no part."""
         return []
 
     def wait(self, count: int, seconds: float) -> bool:
-        """Wait until there are `count` hosts; return whether there are."""
         with self._changed:
             return self._changed.wait_for(lambda: len(self._links) >= count, seconds)
 
     def links(self) -> dict[str, Link]:
-        """Return the connections by the names of their hosts."""
         with self._changed:
             return dict(self._links)
 
@@ -230,7 +228,7 @@ class TcpHosts:
         except queue.Empty:
             return None
         spec = self.spec
-        if isinstance(event, Done) and spec is not None and event.share.epoch == spec.epoch:
+        if isinstance(event, Done) and spec is not None and event.share.epoch == spec.part.epoch:
             spec.store(event.share.first, event.share.count, rows)
         return event
 
@@ -239,13 +237,11 @@ class TcpHosts:
         assert spec is not None
         if link is None:
             return
-        if spec.whole and link.kept != spec.epoch:
-            link.kept = spec.epoch
+        if spec.whole and link.kept != share.epoch:
+            link.kept = share.epoch
             whole = {name: np.ascontiguousarray(a) for name, a in spec.whole.items()}
-            layouts = tuple(Layout(n, str(a.dtype), a.shape) for n, a in whole.items())
-            link.channel.send(
-                channel.Keep(spec.epoch, layouts), [bytes_of(a) for a in whole.values()]
-            )
+            keep = channel.Keep(share.epoch, layouts(whole))
+            link.channel.send(keep, [bytes_of(a) for a in whole.values()])
         end, seen = share.first + share.count, self._seen.get(host, set())
         arrays, sent = [], []
         for name, array in spec.split.items():
@@ -263,10 +259,9 @@ class TcpHosts:
             if not layout.path:
                 sent.append(bytes_of(rows))
         out = {name: place for name, place in spec.out.items() if folder_of(place.path) in seen}
-        part = channel.Part(
-            share.epoch, share.first, share.count, spec.workload, dict(spec.params),
-            dict(spec.options), tuple(arrays), out, spec.call,
-        )  # fmt: skip
+        part = msgspec.structs.replace(
+            spec.part, first=share.first, count=share.count, arrays=tuple(arrays), out=out
+        )
         link.channel.send(part, sent)
 
     def end(self, *, is_done: bool) -> None:
@@ -279,19 +274,7 @@ class TcpHosts:
             grid.close(links, keeps=not is_done)
         if spec is not None:
             for link in links.values():
-                link.channel.send(channel.Forget(spec.epoch))
-
-    def _find_shared(self, folders: Collection[Path]) -> None:
-        """Find out which hosts see these folders."""
-        self._seen = {}
-        for folder in folders:
-            with contextlib.suppress(OSError), token_in(folder) as (path, text):
-                # Else it is read only: its files are sent.
-                question = functools.partial(channel.See, path=path, text=text)
-                answers = self.ask(dict.fromkeys(self.hosts(), question), self.patience)
-                for host, answer in answers.items():
-                    if answer.is_same:
-                        self._seen.setdefault(host, set()).add(folder)
+                link.channel.send(channel.Forget(spec.part.epoch))
 
     def close(self) -> None:
         self._has_ended.set()

@@ -38,7 +38,7 @@ class Settings(msgspec.Struct, frozen=True):
 def _start(settings: Settings) -> tuple[int, subprocess.Popen[bytes]]:
     """Start a worker's child; return its port. Raises RuntimeError.
 
-    Its standard input is a pipe from the worker: it ends however the worker does.
+    Its standard input ends however the worker does.
     """
     child = subprocess.Popen(
         [sys.executable, "-m", "hetsched.hosts.host"],
@@ -64,10 +64,7 @@ def _start(settings: Settings) -> tuple[int, subprocess.Popen[bytes]]:
 
 
 async def place(settings: dict[str, Any], dask_worker: Any) -> tuple[str, str, int, str]:
-    """Return (machine, interface, port, token) of a worker's child, started unless it runs.
-
-    In the worker, whose event loop it doesn't block.
-    """
+    """Return (machine, interface, port, token) of a worker's child, started unless it runs."""
     if not hasattr(dask_worker, "hetsched_lock"):
         dask_worker.hetsched_lock, dask_worker.hetsched = asyncio.Lock(), None
     async with dask_worker.hetsched_lock:

@@ -275,8 +275,8 @@ def test_hosts_write_their_own_rows_and_a_late_one_leaves_other_files_alone(
     target = np.lib.format.open_memmap(tmp_path / "y.npy", "w+", "float64", (9, 3))
     place = place_in(target)
     part = channel.Part(
-        1, 4, 2, "numpy:sqrt", {}, {}, (channel.Layout("0", "float64", (2, 3)),),
-        {"": place}, channel.Mapped(0, 0, None),
+        1, "numpy:sqrt", {}, {}, channel.Mapped(0, 0, None), 4, 2,
+        (channel.Layout("0", "float64", (2, 3)),), {"": place},
     )  # fmt: skip
     with channel.greet("host", processes[0].address, TOKEN, None, 20.0) as connection:
         for inode, path in [(place.inode, place.path), (place.inode + 1, "")]:
