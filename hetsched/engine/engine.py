@@ -126,12 +126,6 @@ class Engine:
                 self.scheduler.drop(job, problem)
             self.scheduler.advance()
 
-    def _end_checks(self) -> None:
-        """Refuse new jobs that are still being checked; the journal answers for the others."""
-        for job, check in self._submissions.items():
-            if job.checked is None:
-                check.cancel()
-
     async def _check_earlier(self, job: JobRecord) -> None:
         """Check the recovered jobs that `job` comes after: they may write what it reads."""
         found: dict[int, JobRecord] = {}
@@ -233,8 +227,13 @@ class Engine:
         """Refuse new jobs, drop queued ones, stop the running one between chunks (exit 75)."""
         self._on_drained = on_drained
         self.is_stopping = True
-        # Not at once: a task that hasn't begun would end without a word.
-        self.loop.call_soon(self._end_checks)
+
+        def end_checks() -> None:
+            for job, check in self._submissions.items():
+                if job.checked is None:  # the journal answers for the others
+                    check.cancel()
+
+        self.loop.call_soon(end_checks)  # a task that hasn't begun would end without a word
         self.scheduler.stop()
 
     def close(self) -> None:

@@ -73,17 +73,16 @@ class IterativeDeclaration:
     def work_arrays(self, load: int, slots: int) -> tuple[ArraySpec, ...]:
         """Return the arrays that only devices see, without `saved`; a job has `slots` devices."""
         return (
-            *(whole(array.name, state_shape(array, load), array.dtype) for array in self.state),
             *(
-                whole(PARTIALS + each.name, partials_shape(each, slots), each.dtype)
-                for each in self.reductions
+                ArraySpec(each.name, "resident", state_shape(each, load), each.dtype)
+                for each in self.state
             ),
-            whole(CONTROL, (control_words(slots),), "int32"),
+            *(
+                ArraySpec(PARTIALS + r.name, "resident", partials_shape(r, slots), r.dtype)
+                for r in self.reductions
+            ),
+            ArraySpec(CONTROL, "resident", (control_words(slots),), "int32"),
         )
-
-
-def whole(name: str, shape: tuple[int, ...], dtype: str) -> ArraySpec:
-    return ArraySpec(name, "resident", shape, dtype)
 
 
 @dataclass(eq=False)
@@ -403,7 +402,7 @@ def declare_iterative(workload: BaseWorkload, params: Any) -> IterativeDeclarati
         _count(name, "granule()", workload.granule(params)),
         iterations,
         bool(workload.must_converge(params)),
-        tuple(whole(SAVED + array, *layout) for array, layout in saved.items()),
+        tuple(ArraySpec(SAVED + array, "resident", *layout) for array, layout in saved.items()),
         _results(workload, params, state),
     )
 

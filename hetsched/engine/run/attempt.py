@@ -169,9 +169,9 @@ class Attempt:
         sampled = random.Random(seed).sample(range(load), min(RANDOM_SAMPLES, load))
         samples = sorted({*edges, *sampled})
         # At least the device of the last chunk is prepared
-        devices = _helpers([self.infos[d] for d in self.assignments if d in self.prepared])
+        infos = [self.infos[d] for d in self.assignments if d in self.prepared]
         messages = []
-        for device, first, count in _ranges(load, devices):
+        for device, first, count in _divided(load, infos):
             own = tuple(unit for unit in samples if first <= unit < first + count)
             messages.append((device, device_messages.Check(self.id, first, count, own, seed)))
         answers = await self._ask(messages, device_messages.Checked, "verifying", "verification")
@@ -200,11 +200,11 @@ class Attempt:
         if spec.verify:
             poisoned = [a for a in job.specs if a.is_output and a.name not in job.outputs]
             fills += [(array, 0, True) for array in poisoned]
-        devices = _helpers([self.infos[name] for name in self.assignments])
+        infos = [self.infos[name] for name in self.assignments]
         return [
             (device, device_messages.Fill(self.id, array.name, first, count, seed, poison))
             for array, seed, poison in fills
-            for device, first, count in _ranges(1 if array.is_whole else job.load, devices)
+            for device, first, count in _divided(1 if array.is_whole else job.load, infos)
         ]
 
     async def _prepare_all(self, devices: Iterable[str]) -> None:
@@ -450,14 +450,9 @@ class Attempt:
         return is_other and bool(others) and may_depend
 
 
-def _helpers(infos: Sequence[DeviceInfo]) -> list[str]:
-    """Return the devices that fill and check: the cores, or all devices if there are no cores."""
-    cores = [info.name for info in infos if info.is_core]
-    return cores or [info.name for info in infos]
-
-
-def _ranges(load: int, devices: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Divide `load` units evenly into (device, first, count); none is empty."""
+def _divided(load: int, infos: Sequence[DeviceInfo]) -> list[tuple[str, int, int]]:
+    """Divide units evenly among the cores, or all devices if there are none; no part is empty."""
+    devices = [info.name for info in infos if info.is_core] or [info.name for info in infos]
     parts = min(len(devices), load)
     bounds = [load * part // parts for part in range(parts + 1)]
     pairs = zip(devices, itertools.pairwise(bounds), strict=False)

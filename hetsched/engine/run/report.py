@@ -77,7 +77,7 @@ def progress(runner: JobRunner, attempt: Attempt, text: str) -> Running:
         text=text,
         iteration=max(0, iterations.reported),
         max_iterations=iterations.max_iterations,
-        residual=_known(iterations.residual),
+        residual=None if math.isnan(iterations.residual) else iterations.residual,
         iterations_per_second=iterations.per_second,
     )
 
@@ -114,7 +114,7 @@ def job_report(
         spread=_spread(iterations) if iterations.is_complete else None,
         devices=() if attempt is None else _iterating_devices(iterations, attempt),
         iterations=max(0, iterations.finished),
-        residual=_known(iterations.residual),
+        residual=None if math.isnan(iterations.residual) else iterations.residual,
         converged=iterations.has_converged if is_known else None,  # None: nothing was to converge
         moves=iterations.moves,
         continued_after=iterations.continued_after,
@@ -163,7 +163,3 @@ def _spread(iterations: IterationState) -> float:
     busy = [each.busy for each in times if each is not None]
     shortest = min(busy, default=0.0)
     return (max(busy) - shortest) / shortest if shortest > 0 else 0.0
-
-
-def _known(residual: float) -> float | None:
-    return None if math.isnan(residual) else residual
