@@ -82,11 +82,11 @@ def test_an_empty_channel_has_a_parabolic_profile_from_the_start(
 @pytest.mark.parametrize("flow", ["cavity", "channel"])
 @pytest.mark.parametrize("has_mask", [False, True])
 @pytest.mark.parametrize("has_start", [False, True])
-@pytest.mark.parametrize("size", [(14, 17), (9, 300)])
 def test_it_keeps_what_workloads_promise(
-    size: tuple[int, int], has_start: bool, has_mask: bool, flow: Any, dtype: str
+    has_start: bool, has_mask: bool, flow: Any, dtype: str
 ) -> None:
-    p = LbmParams(*size, flow, 20, steps=40, has_mask=has_mask, has_start=has_start, dtype=dtype)
+    cols = 300 if has_start else 17  # of several blocks, and of one
+    p = LbmParams(9, cols, flow, 20, steps=20, has_mask=has_mask, has_start=has_start, dtype=dtype)
     check_workload(WORKLOAD, p)
 
 
