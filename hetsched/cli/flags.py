@@ -42,8 +42,8 @@ def option(
 ) -> Any:  # fmt: skip
     """Declare a flag with a value.
 
-    `read` makes it of text and raises UsageError; `names`: None of the parameter's own; `shown`:
-    whether the help has the default, or how; `values`: what a shell offers.
+    `read` makes it of text and raises UsageError; `shown`: whether the help has the default, or
+    how; `values`: what a shell offers.
     """
     complete = _completion(metavar, values)
     return typer.Option(

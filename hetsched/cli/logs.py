@@ -56,9 +56,6 @@ class JournalFormatter(OneLineFormatter):
 class JsonFormatter(logging.Formatter):
     """One JSON object per line: time, level, logger, message; job and error where there are."""
 
-    def __init__(self, debug: bool) -> None:
-        super().__init__()
-
     def format(self, record: logging.LogRecord) -> str:
         return json.dumps(_fields(record))
 
@@ -95,7 +92,7 @@ class StderrHandler(logging.StreamHandler[TextIO]):
 
 FORMATS: dict[str, Callable[[bool], logging.Formatter]] = {
     "text": OneLineFormatter,
-    "json": JsonFormatter,
+    "json": lambda debug: JsonFormatter(),
     "journal": JournalFormatter,
 }
 

@@ -85,17 +85,14 @@ class JobBars:
         if isinstance(state, Ended):
             self.close()
         elif self._live is not None or max(elapsed, predicted or 0.0) > MIN_DURATION:
-            self._draw(job_table(state))
+            if self._live is None:
+                from rich.console import Console
+                from rich.live import Live
 
-    def _draw(self, table: Table) -> None:
-        if self._live is None:
-            from rich.console import Console
-            from rich.live import Live
-
-            console = Console(stderr=True, markup=False, highlight=False, emoji=False)
-            self._live = Live(console=console, auto_refresh=False, transient=True)
-            self._live.start()
-        self._live.update(table, refresh=True)
+                console = Console(stderr=True, markup=False, highlight=False, emoji=False)
+                self._live = Live(console=console, auto_refresh=False, transient=True)
+                self._live.start()
+            self._live.update(job_table(state), refresh=True)
 
     def close(self) -> None:
         if self._live is not None:

@@ -1,8 +1,7 @@
 """Commands whose subcommands are the workloads: their parameters and the job's options as flags.
 
-The flags of a workload are the fields of its Params; only its declaration is loaded. Their values
-are passed on as text, which the engine parses (`BaseWorkload.infer`). The flags of all workloads
-are the fields of a JobSpec.
+The flags of a workload are the fields of its Params, as text, which the engine parses
+(`BaseWorkload.infer`); those of all workloads are the fields of a JobSpec.
 """
 
 from __future__ import annotations
@@ -113,8 +112,8 @@ def workload_command(
 ) -> Callable[[Action], Command]:
     """Make a command of a function ``action(spec, **its own flags)``.
 
-    `names`: the flags in JOB_FLAGS that the command has. `refused`: why it refuses iterative
-    workloads; "" if it doesn't. `more`: what it has besides workloads -> how it is made.
+    `names`: its flags in JOB_FLAGS. `refused`: why it refuses iterative workloads; "": it doesn't.
+    `more`: what it has besides workloads -> how it is made.
     """
     others = more or {}
 

@@ -33,7 +33,7 @@ def raised() -> Exception:
 
 
 def as_json(made: logging.LogRecord) -> dict[str, object]:
-    line = logs.JsonFormatter(False).format(made)
+    line = logs.JsonFormatter().format(made)
     assert "\n" not in line
     fields: dict[str, object] = json.loads(line)
     return fields

@@ -180,10 +180,9 @@ def _run_all(
     schedule: MeasurementSchedule,
     ends_at: float,
 ) -> None:
-    """Run jobs until all cases are done, or until `ends_at` (monotonic).
+    """Run jobs until all cases are done, or until `ends_at` (monotonic), when the last is stopped.
 
-    The last job is stopped then, and doesn't count. Raises Cancelled on Ctrl-C, and the error of
-    a job that failed.
+    Raises Cancelled on Ctrl-C, and the error of a job that failed.
     """
     view = JobNotes()
     try:

@@ -217,10 +217,9 @@ def _model_lines(model: StoredModel, details: dict[str, Any]) -> list[str]:
 
 
 def race_record(stored: StoredRaces) -> dict[str, Any] | None:
-    """Return what the races of variants on one kind of core show, as JSON; None if nothing.
+    """Return what the races of shares like the latest show, as JSON; None if nothing.
 
-    Of shares like the latest. A rival's `ratio` is its time relative to the fastest's, `low` and
-    `high` the interval of 90 %; null if there is only one chunk of each.
+    A rival's `ratio` is its time over the fastest's, `low` and `high` the interval of 90 %.
     """
     from hetsched.planner.trials import is_open
 
@@ -251,7 +250,6 @@ def race_record(stored: StoredRaces) -> dict[str, Any] | None:
 
 
 def _race_lines(workload: str, record: dict[str, Any]) -> list[str]:
-    """Return a title for the kind of core, and a line for each variant that raced."""
     share = counted(round(record["units"]), "unit")
     lines = [
         f"{workload} {work_label(record['speed_key'])}",

@@ -275,11 +275,8 @@ def retry(
         bool, switch("Print nothing but the new job numbers.", "--parsable")
     ] = False,
 ) -> None:
-    def submit_again(daemon: Control, job: int) -> str:
-        number = daemon.retry(job, force=force)
-        return str(number) if parsable else f"submitted {number}: job {job} again"
-
-    change_each(numbers, submit_again)
+    text = "{}" if parsable else "submitted {}: job {} again"
+    change_each(numbers, lambda daemon, job: text.format(daemon.retry(job, force=force), job))
 
 
 def cancel(
@@ -406,8 +403,9 @@ def drain(
     with Control() as daemon:
         found = daemon.drain(stop=stop and not wait, now=now, undo=undo)
         if wait:
-            while waited_for := unstuck(daemon.status(["queued", "running"])):
-                daemon.job(waited_for[0]).exception()
+            while waited_for := _without_release(daemon.status(["queued", "running"])):
+                waited_for.sort(key=lambda job: isinstance(job.state, Queued))  # the others first
+                daemon.job(waited_for[0].job).exception()
             found = daemon.drain(stop=stop)
     left = units.counted(found.unfinished, "job")
     text = f"draining: no new jobs; {left} to finish{', then the daemon ends' if stop else ''}"
@@ -419,18 +417,14 @@ def drain(
     answer(json, "drain/1", record, [text])
 
 
-def unstuck(lines: Sequence[JobLine]) -> list[int]:
-    """Return the jobs that end without a release, the ones that run first.
-
-    `lines` are in the order of submission, so those that a job runs after come before it.
-    """
+def _without_release(lines: Sequence[JobLine]) -> list[JobLine]:
+    """Return the jobs that end without one; `lines`: in the order of submission."""
     stuck: set[int] = set()
     for job in lines:
         is_held = isinstance(job.state, Queued) and job.state.reason == "held"
         if is_held or any(earlier.job in stuck for earlier in job.after):
             stuck.add(job.job)
-    free = [job for job in lines if job.job not in stuck]
-    return [job.job for job in sorted(free, key=lambda job: isinstance(job.state, Queued))]
+    return [job for job in lines if job.job not in stuck]
 
 
 def stop() -> None:

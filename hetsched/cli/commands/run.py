@@ -53,16 +53,13 @@ def run(
         except KeyboardInterrupt:
             state = stop(job, local)
         files.write(job.explain, state)
-        finish(state, json, lambda report: _next_step(spec))
-
-
-def _next_step(spec: JobSpec) -> str:
+    following = f"hetsched models shows the measured speeds; hetsched run {spec.workload} --help:"
+    following += " all flags"
     if not spec.outputs:
-        return "next: --output FILE saves the result, --input FILE reads your own data"
-    if not spec.verify:
-        return "next: --verify checks every unit"
-    shown = f"hetsched run {spec.workload} --help: all flags"
-    return f"next: hetsched models shows the measured speeds; {shown}"
+        following = "--output FILE saves the result, --input FILE reads your own data"
+    elif not spec.verify:
+        following = "--verify checks every unit"
+    finish(state, json, lambda report: f"next: {following}")
 
 
 @workload_command(*COMPUTED, *QUEUED, more={"map": submit_map(*MAPPED, *QUEUED)})
