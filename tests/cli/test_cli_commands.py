@@ -1,5 +1,3 @@
-"""Successful commands that need no daemon; start-up time."""
-
 from __future__ import annotations
 
 import json

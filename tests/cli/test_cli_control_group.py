@@ -1,5 +1,3 @@
-"""In a control group with little memory, jobs that need more are refused, and nobody is killed."""
-
 from __future__ import annotations
 
 import os

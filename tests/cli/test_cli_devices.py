@@ -1,5 +1,3 @@
-"""`hetsched devices` and `status` with a daemon whose devices have failed."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""`hetsched doctor` on this machine's limits, the journal and a running daemon."""
-
 from __future__ import annotations
 
 import os

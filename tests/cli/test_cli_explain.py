@@ -1,5 +1,3 @@
-"""`hetsched explain`, and the files that `submit` writes, with a daemon on virtual clocks."""
-
 from __future__ import annotations
 
 import json

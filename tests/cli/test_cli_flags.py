@@ -1,5 +1,3 @@
-"""Flags that follow from a workload's parameters."""
-
 from __future__ import annotations
 
 import datetime

@@ -1,5 +1,3 @@
-"""Watching jobs: plain lines and bars, driven by a fake job."""
-
 from __future__ import annotations
 
 import signal

@@ -1,5 +1,3 @@
-"""Help: every page fits 80 columns, in whole sentences; the words are in tests/golden."""
-
 from __future__ import annotations
 
 import re

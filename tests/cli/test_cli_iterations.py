@@ -1,5 +1,3 @@
-"""Flags of iterative jobs."""
-
 from __future__ import annotations
 
 from typing import Any

@@ -1,5 +1,3 @@
-"""Formats of the log, and the flags that choose them."""
-
 from __future__ import annotations
 
 import json

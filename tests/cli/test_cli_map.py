@@ -1,5 +1,3 @@
-"""`map` and `reduce`: a function of the user's on files, here and by a daemon."""
-
 from __future__ import annotations
 
 import contextlib

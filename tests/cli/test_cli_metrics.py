@@ -1,5 +1,3 @@
-"""`hetsched metrics`: a real daemon's values, HTTP on this machine."""
-
 from __future__ import annotations
 
 import socket

@@ -1,5 +1,3 @@
-"""`hetsched models`: measuring, showing, exporting, importing, forgetting, comparing."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""Errors of `hetsched models`: arguments, files, the store."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""`hetsched plan`, and the traces and pictures of `run`: on devices with virtual clocks."""
-
 from __future__ import annotations
 
 import itertools

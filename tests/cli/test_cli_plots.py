@@ -1,5 +1,3 @@
-"""Pictures of jobs: whatever there is to draw can be drawn, in each format, with its words."""
-
 from __future__ import annotations
 
 import re

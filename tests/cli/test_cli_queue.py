@@ -1,5 +1,3 @@
-"""What commands print about the daemon's jobs: tables for people, one JSON object for scripts."""
-
 from __future__ import annotations
 
 import contextlib

@@ -1,5 +1,3 @@
-"""The report of a job that has ended, from handwritten records; the words are in tests/golden."""
-
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,5 +1,3 @@
-"""`hetsched service`, with a systemctl that only notes what it is asked to do."""
-
 from __future__ import annotations
 
 import json

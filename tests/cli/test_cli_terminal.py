@@ -1,5 +1,3 @@
-"""Text for terminals: harmless, in columns, without exponents."""
-
 from __future__ import annotations
 
 from pathlib import Path

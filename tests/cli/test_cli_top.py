@@ -1,5 +1,3 @@
-"""The screen of `hetsched top`, without a terminal."""
-
 from __future__ import annotations
 
 import io

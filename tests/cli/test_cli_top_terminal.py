@@ -1,5 +1,3 @@
-"""`hetsched top` in a real terminal, tmux's: what is on the screen, and what is left behind."""
-
 from __future__ import annotations
 
 import contextlib

@@ -1,5 +1,3 @@
-"""Shares of hosts in virtual time: all units once, balanced, whoever comes and goes."""
-
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,5 +1,3 @@
-"""A grid over many hosts: quotas, flows, and blocks that move and are exchanged."""
-
 from __future__ import annotations
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Cells of a grid, all where they are needed; and hosts in virtual time that share them."""
-
 from __future__ import annotations
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""The accelerator on the simulated runtime: what it keeps, pins and stages; faults."""
-
 from __future__ import annotations
 
 import os

@@ -1,5 +1,3 @@
-"""Iterative jobs on the accelerator, simulated: rows that are held, streamed, moved, lost."""
-
 from __future__ import annotations
 
 import contextlib

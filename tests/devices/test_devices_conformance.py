@@ -1,5 +1,3 @@
-"""Every kind of device and runtime passes its conformance suite, and a missing wait fails it."""
-
 from __future__ import annotations
 
 import functools

@@ -1,5 +1,3 @@
-"""CUDA without a GPU: which GPUs are used, classes of errors, calls of CuPy and the driver."""
-
 from __future__ import annotations
 
 import importlib.util

@@ -1,5 +1,3 @@
-"""Emulated devices: times are the model's, and memory is limited."""
-
 from __future__ import annotations
 
 import math

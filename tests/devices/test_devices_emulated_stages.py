@@ -1,5 +1,3 @@
-"""Iterations on emulated devices: times are the model's."""
-
 from __future__ import annotations
 
 import msgspec

@@ -1,5 +1,3 @@
-"""`benchmarks.gpu_check` works without a GPU, and a failing section affects no other."""
-
 from __future__ import annotations
 
 import json

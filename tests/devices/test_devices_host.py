@@ -1,5 +1,3 @@
-"""Host arrays: stored data are converted for kernels, in bounded memory."""
-
 from __future__ import annotations
 
 import errno

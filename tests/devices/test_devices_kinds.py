@@ -1,5 +1,3 @@
-"""A device kind is one package and one line in the table: a new one needs nothing else."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""Slots of device memory, and host memory that is pinned."""
-
 from __future__ import annotations
 
 import mmap

@@ -1,5 +1,3 @@
-"""OpenCL devices: which are used, jobs beside a core, the loss of one. On the processor."""
-
 from __future__ import annotations
 
 from typing import Any

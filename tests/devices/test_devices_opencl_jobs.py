@@ -1,5 +1,3 @@
-"""Random jobs on an OpenCL device and a core equal NumPy's, also if its process is killed."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""Probing: cores, quotas, emulated devices, missing GPUs."""
-
 from __future__ import annotations
 
 import math

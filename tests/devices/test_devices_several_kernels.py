@@ -1,5 +1,3 @@
-"""A core that is prepared with the kernels of several variants of one job."""
-
 from __future__ import annotations
 
 from dataclasses import replace

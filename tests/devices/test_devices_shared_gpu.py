@@ -1,5 +1,3 @@
-"""Whole jobs on a GPU whose memory other processes use too, on the simulated runtime."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""Physical cores, core types and NUMA nodes of real machines, from their sysfs."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping

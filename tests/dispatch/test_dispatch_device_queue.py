@@ -1,5 +1,3 @@
-"""Chunks made on demand, and their memory in a long job."""
-
 from __future__ import annotations
 
 import tracemalloc

@@ -1,5 +1,3 @@
-"""Dispatch by script: what is sent when, and to whom a lost device's chunks go."""
-
 from collections.abc import Sequence
 
 from dispatch_steps import finish, lose

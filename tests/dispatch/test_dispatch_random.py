@@ -1,5 +1,3 @@
-"""Random histories of tails, thefts, deaths and late answers: each unit counts once."""
-
 from __future__ import annotations
 
 import itertools

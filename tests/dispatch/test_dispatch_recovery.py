@@ -1,5 +1,3 @@
-"""Plan, run, learn, again and again, while devices become slower and faster."""
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,5 +1,3 @@
-"""Tail stealing: a mispredicted device costs a few chunks, right models next to nothing."""
-
 from __future__ import annotations
 
 import heapq

@@ -1,5 +1,3 @@
-"""Cores that share a tail: when they may take it, and what becomes of it at a death."""
-
 from dispatch_steps import finish, leave
 
 from hetsched.device import Chunk, TailPart

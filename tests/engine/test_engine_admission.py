@@ -1,5 +1,3 @@
-"""Which devices a job may use."""
-
 from __future__ import annotations
 
 import pytest

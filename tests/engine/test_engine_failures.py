@@ -1,5 +1,3 @@
-"""Failures and successes of devices and variants, and who may work for what."""
-
 from __future__ import annotations
 
 from hypothesis import given

@@ -1,5 +1,3 @@
-"""Which runs are learnt from, and the first plan: equal shares."""
-
 from __future__ import annotations
 
 import pytest

@@ -1,5 +1,3 @@
-"""Device processes that end while they start."""
-
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,3 @@
-"""Tasks that hang, or can't start: their errors, and what comes after them."""
-
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,3 @@
-"""Explanations in words: what is stated, what is omitted, when devices share a line."""
-
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,5 +1,3 @@
-"""Explanations of many chunks are shortened to fit a message."""
-
 from __future__ import annotations
 
 import msgspec

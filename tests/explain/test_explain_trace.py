@@ -1,5 +1,3 @@
-"""Traces: well-formed, no event over another one of its track, all of the time in them."""
-
 from __future__ import annotations
 
 import itertools

@@ -1,5 +1,3 @@
-"""Affine: a gap and a slope, fitted despite outliers."""
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,5 +1,3 @@
-"""Akima: the corrected padding, SciPy's spline, the lowest speed, invalid arguments."""
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,5 +1,3 @@
-"""Medians and confidence intervals of repeats."""
-
 import math
 
 import pytest

@@ -1,5 +1,3 @@
-"""Properties of all shipped speed functions, and the input that they refuse."""
-
 from __future__ import annotations
 
 import math

@@ -1,5 +1,3 @@
-"""Times of copies alone and beside the other direction, derived from the times of chunks."""
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,5 +1,3 @@
-"""Equal cores learn together."""
-
 import numpy as np
 import pytest
 

@@ -1,5 +1,3 @@
-"""The evidence of one key: five runs of each size, steps, and what calls cost."""
-
 from __future__ import annotations
 
 import pytest

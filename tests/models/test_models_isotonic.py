@@ -1,5 +1,3 @@
-"""Isotonic regression, against its golden values and SciPy's own."""
-
 import numpy as np
 import pytest
 from hypothesis import given

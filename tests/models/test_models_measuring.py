@@ -1,5 +1,3 @@
-"""Measurements: which job is next, and when a size is accurate."""
-
 from __future__ import annotations
 
 import math

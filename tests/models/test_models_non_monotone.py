@@ -1,5 +1,3 @@
-"""Dips: kept where repeats confirm them, pooled where they may be noise."""
-
 import numpy as np
 import pytest
 

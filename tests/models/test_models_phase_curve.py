@@ -1,5 +1,3 @@
-"""Phases of a chunk: a line where it fits, else times linear between the measured sizes."""
-
 from __future__ import annotations
 
 import random

@@ -1,5 +1,3 @@
-"""PiecewiseLinear: evaluation, repeats, and times that must rise."""
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,5 +1,3 @@
-"""What races of variants show: paired ratios, outliers."""
-
 import math
 
 import pytest

@@ -1,5 +1,3 @@
-"""Which measurement goes into which curve, and the published number of points."""
-
 from typing import Any
 
 import msgspec

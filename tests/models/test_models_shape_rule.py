@@ -1,5 +1,3 @@
-"""The paper's rule for the shape of a speed function."""
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,5 +1,3 @@
-"""Neighbouring sizes correct each other as far as their noise allows, and no further."""
-
 import numpy as np
 import pytest
 from hypothesis import given

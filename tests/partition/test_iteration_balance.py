@@ -1,5 +1,3 @@
-"""An `IterationBalance` told the times of iterations."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

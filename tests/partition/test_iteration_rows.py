@@ -1,5 +1,3 @@
-"""Units of rows, and what moves between two splits."""
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,5 +1,3 @@
-"""Partitioners refuse invalid input with an error of one sentence."""
-
 from collections.abc import Callable
 from typing import Any
 

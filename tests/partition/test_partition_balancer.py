@@ -1,5 +1,3 @@
-"""The Balancer: its loop, how it ends, devices that are added and removed."""
-
 import pytest
 from balancer_machines import METHODS, at_speeds, clarke, makespan, play, run
 

@@ -1,5 +1,3 @@
-"""Fewer units than devices: all devices are measured before a split counts as balanced."""
-
 from __future__ import annotations
 
 from hypothesis import given

@@ -1,5 +1,3 @@
-"""What the Balancer refuses, in one sentence; what holds for every method, by drawn machines."""
-
 from typing import Any
 
 import pytest

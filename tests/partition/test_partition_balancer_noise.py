@@ -1,5 +1,3 @@
-"""The Balancer where times are noisy: by 5 %, and 1 % of them are 20 times as long."""
-
 import math
 import random
 from dataclasses import dataclass

@@ -1,5 +1,3 @@
-"""The geometric partitioner: golden values, limits, foreign models, what is refused."""
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,5 +1,3 @@
-"""The balancer by imbalance factor (NEC): golden values, the safe rule, groups, neighbours."""
-
 import random
 from collections.abc import Callable
 from itertools import pairwise

@@ -1,5 +1,3 @@
-"""The optimal partitioner, against the table method on arbitrary times."""
-
 import numpy as np
 import pytest
 from partition_cases import Table, arbitrary

@@ -1,5 +1,3 @@
-"""What holds for every partitioner and every model: sums, limits, order, scale, monotonicity."""
-
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,5 +1,3 @@
-"""Rounding by itself, against greedy with a heap."""
-
 import heapq
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Root finding: the optimum where times rise, and what it falls back from."""
-
 from typing import Any
 
 import pytest

@@ -1,5 +1,3 @@
-"""Chunks, slots, memory and windows of assignments."""
-
 from dataclasses import replace
 
 import pytest

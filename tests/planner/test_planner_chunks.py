@@ -1,5 +1,3 @@
-"""How cores' shares are cut: chunks by the cost of a call, and a tail that the cores share."""
-
 from dataclasses import replace
 
 import msgspec

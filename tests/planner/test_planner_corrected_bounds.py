@@ -1,5 +1,3 @@
-"""Predictions are corrected by measured shares, and so are the bounds they are shown with."""
-
 from __future__ import annotations
 
 import random

@@ -1,5 +1,3 @@
-"""Explanations: one case by hand, clocks, what ran elsewhere, plans, and what isn't known."""
-
 from __future__ import annotations
 
 import itertools

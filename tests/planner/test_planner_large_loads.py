@@ -1,5 +1,3 @@
-"""Planning and explaining a load take work that doesn't grow with the number of its units."""
-
 from __future__ import annotations
 
 from counted_curve import Counted

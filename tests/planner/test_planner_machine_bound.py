@@ -1,5 +1,3 @@
-"""The bound of a whole machine: never above the best split with the best plans."""
-
 import itertools
 import random
 

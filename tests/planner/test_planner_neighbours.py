@@ -1,5 +1,3 @@
-"""Which neighbours of a device are busy."""
-
 import math
 
 import pytest

@@ -1,5 +1,3 @@
-"""Shares, variants and reasons of job plans."""
-
 from dataclasses import replace
 
 import pytest

@@ -1,5 +1,3 @@
-"""Which variants race, in which order of chunks, and what is learnt from it."""
-
 from __future__ import annotations
 
 from benchmarks.learning.variants import equal_cores

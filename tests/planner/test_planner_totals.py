@@ -1,5 +1,3 @@
-"""What shares of a device with a link cost, and the split that follows."""
-
 import itertools
 import random
 from dataclasses import replace

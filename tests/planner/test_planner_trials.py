@@ -1,5 +1,3 @@
-"""The one rule: what a planner tries, adopts, keeps and leaves alone."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,5 +1,3 @@
-"""Which variants race on equal cores, and which one each device runs."""
-
 from collections.abc import Mapping
 
 from hetsched.device import DeviceInfo

@@ -1,5 +1,3 @@
-"""One wild time, of any kind, anywhere among the runs, hardly moves a share afterwards."""
-
 from __future__ import annotations
 
 import math

@@ -1,5 +1,3 @@
-"""Invalid input of planners: refused at once, in one sentence, without a hang."""
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""The best plan: exact for few units, near the bound for many, never worse than another kind."""
-
 import random
 from typing import Any
 

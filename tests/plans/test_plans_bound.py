@@ -1,5 +1,3 @@
-"""No plan beats the lower bound, and it grows with the load."""
-
 import random
 
 import pytest

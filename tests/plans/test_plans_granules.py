@@ -1,5 +1,3 @@
-"""Shares of very many units are planned in granules, at a cost that doesn't grow with the load."""
-
 from __future__ import annotations
 
 import random

@@ -1,5 +1,3 @@
-"""The paper's plan for one device: its published lists, its conditions, and its fallback."""
-
 import random
 
 import pytest

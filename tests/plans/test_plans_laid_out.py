@@ -1,5 +1,3 @@
-"""Every plan can be run as planned: its chunks get their slots in turn, and memory holds them."""
-
 from __future__ import annotations
 
 import itertools

@@ -1,5 +1,3 @@
-"""Slots never overlap while their chunks are in flight."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,5 +1,3 @@
-"""Plans as data, factoring by two, and the check that plans fit."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,5 +1,3 @@
-"""What plans cost: by an independent, event-driven replay, and by hand."""
-
 import math
 import random
 

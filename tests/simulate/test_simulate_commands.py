@@ -1,5 +1,3 @@
-"""`python -m hetsched.simulate`: each experiment's tables beside the paper's, JSON, errors."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""Iterative jobs on simulated devices: how soon they are balanced, and what that costs."""
-
 from dataclasses import replace
 
 import pytest

@@ -1,5 +1,3 @@
-"""An iterative job beside a process that shares a core by time slices, in virtual time."""
-
 from __future__ import annotations
 
 import math

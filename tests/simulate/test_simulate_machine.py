@@ -1,5 +1,3 @@
-"""Whole machines in virtual time: both profiles, plans and bounds, and learning from nothing."""
-
 from __future__ import annotations
 
 import random

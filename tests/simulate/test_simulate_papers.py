@@ -1,5 +1,3 @@
-"""What the papers claim, where the tables in tests/golden don't show it."""
-
 from __future__ import annotations
 
 import pytest

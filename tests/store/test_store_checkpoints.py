@@ -1,5 +1,3 @@
-"""Checkpoints: what is saved is loaded; whatever fails, the previous one stays."""
-
 from __future__ import annotations
 
 import errno

@@ -1,5 +1,3 @@
-"""Inputs: headers of every kind, and wrong ones; small files that are read whole."""
-
 from __future__ import annotations
 
 import os

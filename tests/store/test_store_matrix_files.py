@@ -1,5 +1,3 @@
-"""Matrix files: known from their beginning, read in a process of their own."""
-
 from __future__ import annotations
 
 import io

@@ -1,5 +1,3 @@
-"""models.db: in this process, the next and a concurrent one; exports, faults, limits."""
-
 from __future__ import annotations
 
 import json

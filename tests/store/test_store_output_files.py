@@ -1,5 +1,3 @@
-"""Outputs appear whole or not at all, exactly once; what a crash leaves is used again."""
-
 from __future__ import annotations
 
 import errno

@@ -1,5 +1,3 @@
-"""Devices that wait for each other in shared memory."""
-
 from __future__ import annotations
 
 import threading

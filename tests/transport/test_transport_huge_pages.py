@@ -1,5 +1,3 @@
-"""Segments get huge pages where the kernel can make them, and small ones where it can't."""
-
 from __future__ import annotations
 
 import ctypes

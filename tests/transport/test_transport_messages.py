@@ -1,5 +1,3 @@
-"""Messages and the sockets that pass them: bounds, descriptors, anything from a peer."""
-
 from __future__ import annotations
 
 import contextlib

@@ -1,5 +1,3 @@
-"""Parameters are converted, on several threads at once, or refused by name."""
-
 from __future__ import annotations
 
 import subprocess

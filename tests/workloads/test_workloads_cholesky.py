@@ -1,5 +1,3 @@
-"""Incomplete Cholesky factors of blocks, against the textbook's loops."""
-
 from __future__ import annotations
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""`hetsched.testing` passes all shipped workloads, and names the promise a wrong one breaks."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

@@ -1,5 +1,3 @@
-"""The CUDA variants of `fft` and `matrix_update` on a stand-in for CuPy, and on a real GPU."""
-
 from __future__ import annotations
 
 import gc

@@ -1,5 +1,3 @@
-"""The residual of the FFT catches what is wrong and nothing else."""
-
 from __future__ import annotations
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Transforms along any axes, of real data, and with any norm, are those of `scipy.fft`."""
-
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""FFTW's plans and the planes of one call are found by tuning, kept on disk, and used by jobs."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""Every installed CPU variant against the reference."""
-
 from __future__ import annotations
 
 import sys

@@ -1,5 +1,3 @@
-"""Diffusion: the same bits for any split and variant, and the exact decay of modes."""
-
 from __future__ import annotations
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""What jobs of the shipped workloads may be called with, and what they say otherwise."""
-
 from __future__ import annotations
 
 import subprocess

@@ -1,5 +1,3 @@
-"""Jacobi's method: the textbook's iterations, the best x of all, and what it refuses."""
-
 from __future__ import annotations
 
 from typing import Any

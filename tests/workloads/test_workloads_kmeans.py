@@ -1,5 +1,3 @@
-"""k-means: results that don't depend on the split, and the same as scikit-learn's."""
-
 from __future__ import annotations
 
 from collections import Counter

@@ -1,5 +1,3 @@
-"""C := C + A B: the kernel against the reference, the check of every row, the declaration."""
-
 from __future__ import annotations
 
 from collections.abc import Callable

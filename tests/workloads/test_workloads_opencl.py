@@ -1,5 +1,3 @@
-"""The OpenCL variants on the processor, by PoCL."""
-
 from __future__ import annotations
 
 import importlib

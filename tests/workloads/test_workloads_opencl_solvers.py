@@ -1,5 +1,3 @@
-"""Iterative workloads on an OpenCL device and a core together: on the processor, by PoCL."""
-
 from __future__ import annotations
 
 import contextlib

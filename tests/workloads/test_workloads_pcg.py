@@ -1,5 +1,3 @@
-"""Conjugate gradients: SciPy's iterations, both implementations, and matrices it can't take."""
-
 from __future__ import annotations
 
 import importlib

@@ -1,5 +1,3 @@
-"""Spectra, filters, registration, products, statistics of photographs, against libraries."""
-
 from __future__ import annotations
 
 import importlib

@@ -1,5 +1,3 @@
-"""The CUDA kernels of the solvers on a stand-in for CuPy, and on a GPU where there is one."""
-
 from __future__ import annotations
 
 import importlib

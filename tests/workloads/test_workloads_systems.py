@@ -1,5 +1,3 @@
-"""What all solvers of A x = b promise: LAPACK's solution, for any split, or a reason why not."""
-
 from __future__ import annotations
 
 from typing import Any

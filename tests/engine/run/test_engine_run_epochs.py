@@ -1,5 +1,3 @@
-"""Epochs: shares of the devices that take part, and where the next epoch begins."""
-
 from __future__ import annotations
 
 from itertools import pairwise

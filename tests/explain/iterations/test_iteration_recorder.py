@@ -1,5 +1,3 @@
-"""The recorder keeps every iteration of a short run, and the sums of a long one."""
-
 from __future__ import annotations
 
 import math

@@ -1,5 +1,3 @@
-"""Traces of iterations: in order, without overlap, all of the time in them."""
-
 from __future__ import annotations
 
 import itertools

@@ -1,5 +1,3 @@
-"""The journal's thread: what is written is there when the next daemon starts."""
-
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""A journal that can't be read is set aside and said so; numbers never begin again."""
-
 from __future__ import annotations
 
 import contextlib

@@ -1,5 +1,3 @@
-"""The journal's thread while the disk is full, fails or doesn't respond; sizes are bounded."""
-
 from __future__ import annotations
 
 import threading
