@@ -209,28 +209,6 @@ def test_a_machine_profile_is_planned_by_its_costs(call: Call) -> None:
     assert [d["device"] for d in plan["devices"]] == [*(f"cpu{n}" for n in range(8)), "gpu0"]
 
 
-def test_a_profile_s_devices_follow_the_schedule_asked_for(call: Call) -> None:
-    words = ("--config", "h100", "--devices", "gpu0", "--schedule", "factoring")
-    ended = call("plan", "fft", "--batch", "64x512x512", *words, "--json")
-
-    assert ended.code == 0, ended.err
-    (gpu,) = json.loads(ended.out)["devices"]
-    assert gpu["chunks"] == [[1, 32], [1, 16], [1, 8], [1, 4], [1, 2], [2, 1]]
-
-
-def test_a_profile_with_thousands_of_devices_is_planned(call: Call, tmp_path: Path) -> None:
-    file = tmp_path / "many.toml"
-    file.write_text(
-        "[load]\nunits = 1\ninput_bytes = 1\noutput_bytes = 1\n"
-        '[[device]]\nkind = "cpu"\ncount = 5000\ncompute = { unit = "2ms" }\n'
-    )
-
-    ended = call("plan", "fft", "--batch", "10000x8x8", "--config", str(file), "--json")
-
-    assert ended.code == 0, ended.err
-    assert json.loads(ended.out)["predicted_seconds"] == pytest.approx(4e-3)
-
-
 @pytest.mark.usefixtures("store")
 def test_a_schedule_is_planned_and_run_as_asked(call: Call) -> None:
     words = (*BATCH, "--devices", "emu0", "--schedule", "factoring")

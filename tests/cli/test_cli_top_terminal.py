@@ -124,17 +124,6 @@ def test_the_terminal_is_restored(terminal: Terminal, end: str | int, code: int)
     assert terminal.modes() == "1 0"
 
 
-def test_the_screen_follows_the_size_of_the_terminal(terminal: Terminal) -> None:
-    terminal.until(r"^q quit$")
-    terminal.resize(120, 40)
-    terminal.until(r"\A(.*\n){39}q quit\Z")
-    terminal.resize(40, 10)
-    terminal.until(r"\A(.*\n){9}q quit")
-    terminal.resize(5, 2)
-    terminal.resize(80, 24)
-    terminal.until(r"\A(.*\n){23}q quit\Z")
-
-
 def test_it_waits_for_the_next_daemon() -> None:
     with serving(DEVICES) as daemon, contextlib.closing(Terminal(daemon)) as terminal:
         terminal.until(r"^hetsched, .*0 waiting")

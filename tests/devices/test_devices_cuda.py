@@ -8,15 +8,13 @@ import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
-from hetsched.devices.accelerator.runtime import Fault, Memory, translated
+from hetsched.devices.accelerator.runtime import Fault, translated
 from hetsched.devices.base import DeviceFault, DeviceOutOfMemory
-from hetsched.devices.cuda import device as cuda
 from hetsched.devices.cuda.device import classify, sleep_while_waiting
 from hetsched.devices.cuda.nvml import Gpu, Snapshot, snapshot
 from hetsched.devices.cuda.probe import CONTEXT_BYTES, select_gpus, visible
@@ -309,15 +307,6 @@ def test_waits_of_the_context_sleep_if_the_driver_can(
 
     assert sleep_while_waiting(Driver()) is sleeps
     assert not sleeps or flags == [4]
-
-
-def test_of_the_pool_only_what_kernels_have_given_back_can_be_used_again() -> None:
-    cupy = MagicMock()
-    cupy.cuda.runtime.memGetInfo.return_value = (1000, 2000)
-    pool = cupy.cuda.MemoryPool.return_value
-    pool.free_bytes.return_value, pool.total_bytes.return_value = 300, 900
-
-    assert cuda.CupyRuntime(cupy).memory() == Memory(free=1000, total=2000, reusable=300)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("cupy") is None, reason="CuPy isn't installed")

@@ -183,43 +183,6 @@ def test_whatever_is_stolen_every_unit_is_done_once(
     assert sorted(played.units) == list(range(sum(device.share for device in drawn)))
 
 
-def two_devices(paces: dict[str, float | None] | None) -> Dispatcher:
-    """A device with much to do and one with a single chunk."""
-    chunks = {"a": [Chunk(k, 10 * k, 10, last=k == 5) for k in range(6)]}
-    chunks["b"] = [Chunk(6, 60, 10, last=True)]
-    return Dispatcher(chunks, {"a": 1, "b": 1}, {"a": 10, "b": 10}, paces)
-
-
-def sent(dispatcher: Dispatcher, now: float) -> dict[str, tuple[Chunk, ...]]:
-    commands = finish(dispatcher, "b", 6, now)
-    return {command.device: command.chunks for command in commands}
-
-
-def test_a_dry_device_takes_the_final_chunk_and_the_one_before_becomes_the_last() -> None:
-    dispatcher = two_devices({"a": 1.0, "b": 1.0})
-    dispatcher.commands(0.0)
-    (stolen,) = sent(dispatcher, 10.0)["b"]
-    assert (stolen.first, stolen.count, stolen.last) == (50, 10, True)
-    finals = []
-    for number in range(5):
-        for command in finish(dispatcher, "a", number, 10.0 + number):
-            if command.device == "a":
-                finals = [chunk.last for chunk in command.chunks]
-    assert finals == [True]
-
-
-def test_a_final_chunk_that_is_too_much_is_divided() -> None:
-    chunks = {"a": [Chunk(0, 0, 4), Chunk(1, 4, 20, last=True)], "b": [Chunk(2, 24, 4, last=True)]}
-    dispatcher = Dispatcher(chunks, {"a": 1, "b": 1}, {"a": 20, "b": 20}, {"a": 1.0, "b": 1.0})
-    dispatcher.commands(0.0)
-    (command,) = finish(dispatcher, "b", 2, 4.0)
-    (stolen,) = command.chunks
-    assert (stolen.first, stolen.count, stolen.last) == (14, 10, True)
-    (command,) = finish(dispatcher, "a", 0, 4.0)
-    (remaining,) = command.chunks
-    assert (remaining.id, remaining.first, remaining.count, remaining.last) == (1, 4, 10, True)
-
-
 def test_that_many_are_idle_beside_many_chunks_costs_little_at_each_event() -> None:
     """At the end of a job all cores look on while a GPU is sent a chunk each millisecond."""
     cores = [f"c{index}" for index in range(64)]

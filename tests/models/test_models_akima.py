@@ -50,13 +50,6 @@ def test_between_the_pads_it_is_scipys_spline(observed: list[tuple[int, float]])
     assert curve.speed(x) == pytest.approx(expected, rel=1e-6, abs=1e-9 * speeds.max())
 
 
-def test_a_size_takes_exactly_what_was_observed() -> None:
-    curve = by_speed((10, 5), (40, 8), (60, 4), (100, 2), load=200)
-
-    assert [curve.time(x) for x in (10, 40, 60, 100)] == pytest.approx([2, 5, 15, 50], rel=1e-14)
-    assert curve.points.tolist() == [[10, 2], [40, 5], [60, 15], [100, 50]]
-
-
 def test_an_undershooting_spline_is_kept_above_a_fraction_of_the_lowest_speed() -> None:
     curve = by_speed((10, 100), (20, 1), (40, 1.2), (50, 150), load=100)
     x = np.linspace(0, 100, 1001)

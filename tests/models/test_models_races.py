@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from hetsched.models.races import MAX_RACES, Race, RaceRecord, race_paces
+from hetsched.models.races import Race, RaceRecord, race_paces
 
 
 def record(*races: dict[str, tuple[float | None, ...]]) -> RaceRecord:
@@ -53,11 +53,3 @@ def test_what_is_no_time_leaves_a_gap(seconds: float) -> None:
     chunks = [(2, seconds, 0, False), (2, 4.0, 1, False)]
 
     assert race_paces(chunks, ("a", "b")) == {"a": [None], "b": [2.0]}
-
-
-def test_the_oldest_of_many_races_are_dropped() -> None:
-    races = RaceRecord()
-    for number in range(MAX_RACES + 3):
-        races = races.with_race(Race(number, 1.0, {"a": (1.0,)}))
-
-    assert [race.number for race in races.races] == list(range(3, MAX_RACES + 3))

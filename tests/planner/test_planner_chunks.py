@@ -93,32 +93,6 @@ def test_the_number_of_expected_takes_is_bounded_in_a_job_of_weeks() -> None:
     assert plan.load == 10**10
 
 
-# ---- short shares
-
-
-def windows(plan: JobPlan) -> list[bool]:
-    """Of each assignment: whether all its chunks are sent at once."""
-    return [each.window >= len(each.chunks) for each in plan.assignments]
-
-
-@pytest.mark.parametrize(
-    ("candidates", "load", "is_sent"),
-    [
-        ([hosted(0), hosted(1)], 900, True),
-        ([hosted(0), hosted(1)], 1100, False),
-        ([hosted(0), gpu(FAST)], 300, False),
-        ([hosted(0), hosted(1, process="other")], 300, False),
-        ([hosted(0, process=""), hosted(1, process="")], 300, False),
-        ([hosted(0, None), hosted(1, None)], 300, False),
-    ],
-    ids=["short", "long", "a GPU", "two processes", "processes of their own", "no measurements"],
-)
-def test_short_shares_of_one_process_are_sent_at_once(
-    candidates: list[Candidate], load: int, is_sent: bool
-) -> None:
-    assert all(windows(plan_job(load, candidates))) is is_sent
-
-
 @pytest.mark.parametrize(("call", "least"), [(0.0, {1}), (0.01, {28}), (0.055, set())])
 def test_the_takes_of_a_tail_are_worth_their_calls_or_there_is_none(
     call: float, least: set[int]

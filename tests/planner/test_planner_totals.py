@@ -1,5 +1,3 @@
-import itertools
-import random
 from dataclasses import replace
 from typing import Any
 
@@ -10,11 +8,10 @@ from planner_devices import FAST, gpu
 
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear, Polyline
-from hetsched.planner.job_planner import plan_job, split_load
-from hetsched.planner.totals import CoreTotal, LinkedTotal, PlanCache
-from hetsched.plans import DevicePlan, Mode, Overlap, best_plan, price
+from hetsched.planner.job_planner import plan_job
+from hetsched.planner.totals import LinkedTotal
+from hetsched.plans import DevicePlan, Mode, Overlap, price
 
-LOAD, CASES = 18, 6
 COPY = Affine(0.01, 0.01)
 PLANE = 2 << 20
 """Bytes of a 512x512 complex64 plane."""
@@ -51,35 +48,6 @@ def test_the_planned_total_is_corrected_by_the_shares_measured() -> None:
 def test_no_run_corrects_it_by_more_than_a_quarter() -> None:
     assert corrected_by([(200, 20.0)]) == pytest.approx(1.25, rel=0.01)
     assert corrected_by([(200, 0.01)]) == pytest.approx(0.8, rel=0.01)
-
-
-def random_gpu(chance: random.Random) -> tuple[LinkedTotal, list[float]]:
-    """One with little memory, and what its plans for 0, 1, 2, ... units take."""
-    costs = [(chance.uniform(0, 0.3), chance.uniform(0.02, 0.5)) for _ in range(3)]
-    model = DeviceModel(PiecewiseLinear(), *(Affine(gap, slope) for gap, slope in costs))
-    room, overlap = memory(chance.randint(2, 9)), chance.choice([Overlap.SINGLE, Overlap.FULL])
-    plans = [best_plan(share, model, room, overlap=overlap) for share in range(1, LOAD + 1)]
-    times = [0.0, *(price(plan, model, overlap) for plan in plans)]
-    return LinkedTotal(model, room, overlap, LOAD), times
-
-
-def test_a_few_plans_suffice_to_find_the_best_split() -> None:
-    losses = []
-    for seed in range(CASES):
-        chance = random.Random(seed)
-        (gpu0, first), (gpu1, second) = random_gpu(chance), random_gpu(chance)
-        core = Affine(0.0, chance.uniform(0.3, 2))
-        third = [core.time(share) for share in range(LOAD + 1)]
-        best = min(
-            max(first[a], second[b], third[LOAD - a - b])
-            for a, b in itertools.product(range(LOAD + 1), repeat=2)
-            if a + b <= LOAD
-        )
-        shares = split_load(LOAD, [gpu0, gpu1, CoreTotal(core)], PlanCache())
-        seconds = max(t[x] for t, x in zip((first, second, third), shares, strict=True))
-        losses.append(seconds / best - 1)
-    assert sum(losses) / CASES <= 0.001
-    assert max(losses) <= 0.02
 
 
 STEPS = Polyline([(x, (1.0 if x < 9 else 2.0) * x) for x in range(1, 65)])

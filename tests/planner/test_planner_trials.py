@@ -90,16 +90,6 @@ def test_a_device_that_never_was_faster_is_not_probed() -> None:
     assert not any(probed(run(planner, unlike(1, 1, 60), 1, 1, 60)) for _ in range(100))
 
 
-def test_a_device_that_once_seemed_far_too_fast_is_not_looked_at_more_often() -> None:
-    def trials(wild: float) -> list[str]:
-        planner = Planner(8)
-        for pace in (3, 3, 3, wild, 3):
-            run(planner, unlike(1, 1, pace), 1, 1, pace)
-        return [run(planner, unlike(1, 1, 5.5), 1, 1, 5.5).trial for _ in range(60)]
-
-    assert trials(0.01) == trials(3)
-
-
 def test_idle_runs_of_earlier_processes_count() -> None:
     slow = replace(core(2, {"v": 6.0}, runs=5), idle_runs=1, slow_runs=400)
     long_ago = replace(slow, idle_runs=200)
