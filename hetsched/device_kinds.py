@@ -81,12 +81,7 @@ _EMULATED = DeviceKind(
     runs_side_jobs=True,
 )
 
-DEVICE_KINDS: dict[str, DeviceKind] = {
-    "cpu": _CPU,
-    "cuda": _CUDA,
-    "opencl": _OPENCL,
-    "emulated": _EMULATED,
-}
+DEVICE_KINDS = {kind.name: kind for kind in (_CPU, _CUDA, _OPENCL, _EMULATED)}
 """Kinds by name, in the order in which tables list their devices."""
 
 

@@ -98,13 +98,15 @@ class StageTimes:
 
     def is_to_repeat(self, part: Part, stage: Stage, rows: int, seconds: float) -> bool:
         """Return whether to repeat a run; else note its time."""
-        updated = {*stage.inputs} & {*stage.outputs}
-        if part is not Part.ITERATION or not updated <= self._buffered:
-            return False  # not learnt, or it can't be repeated
+        if part is not Part.ITERATION:
+            return False  # that isn't learnt
         key, pace, best = (stage.name, rows), seconds / rows, self._best.get(stage.name)
-        if key not in self._seen and (best is None or pace > SLOW_FIRST_RUN * best):
+        if key not in self._seen:
             self._seen.add(key)
-            return True
-        self._seen.add(key)
-        self._best[stage.name] = pace if best is None else min(best, pace)
+            # What a stage has updated in place can't be computed again.
+            can_repeat = {*stage.inputs} & {*stage.outputs} <= self._buffered
+            if can_repeat and (best is None or pace > SLOW_FIRST_RUN * best):
+                return True
+        if best is None or pace < best:
+            self._best[stage.name] = pace
         return False

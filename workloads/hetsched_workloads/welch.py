@@ -111,10 +111,11 @@ class Welch(Recomputed):
     def exact(self, p: WelchParams, inputs: Arrays) -> np.ndarray:
         import scipy.signal
 
-        x, shared = inputs["x"], p.nperseg - p.step
-        detrend = p.detrend if p.detrend == "constant" else False
-        window, settings = (p.fs, p.window, p.nperseg, shared), {"scaling": p.scaling}
-        result: np.ndarray = scipy.signal.welch(x, *window, detrend=detrend, **settings)[1]
+        _, density = scipy.signal.welch(
+            inputs["x"], p.fs, p.window, p.nperseg, p.nperseg - p.step,
+            detrend=p.detrend if p.detrend == "constant" else False, scaling=p.scaling,
+        )  # fmt: skip
+        result: np.ndarray = density
         return result
 
     def rounding(self, p: WelchParams, inputs: Arrays, exact: np.ndarray) -> np.ndarray:
