@@ -42,8 +42,13 @@ def dask(folder: Path) -> Any:
     return dask_array.from_array(X, chunks=(11, 10, 30))
 
 
-@pytest.mark.parametrize("source", [*SOURCES, dask])
-@pytest.mark.parametrize("suffix", [".npy", ".raw", ".zarr", ".h5", ".tif"])
+@pytest.mark.parametrize(
+    ("source", "suffix"),
+    [
+        *((source, ".npy") for source in (*SOURCES, dask)),
+        *((zarr_file, suffix) for suffix in (".raw", ".zarr", ".h5", ".tif")),
+    ],
+)
 def test_any_store_into_any_file(tmp_path: Path, source: Any, suffix: str) -> None:
     out = tmp_path / f"y{suffix}"
     assert hetsched.map(doubled, source(tmp_path), out=out) == out
@@ -52,7 +57,7 @@ def test_any_store_into_any_file(tmp_path: Path, source: Any, suffix: str) -> No
     assert not list(tmp_path.glob(".*"))
 
 
-@pytest.mark.parametrize("axis", [1, 2, -1])
+@pytest.mark.parametrize("axis", [1, -1])
 @pytest.mark.parametrize("source", [zarr_file, zarr_2, dask, hdf5, npy, compressed_tiff])
 def test_along_other_axes(tmp_path: Path, source: Any, axis: int) -> None:
     np.testing.assert_array_equal(hetsched.map(doubled, source(tmp_path), axis=axis), 2 * X)

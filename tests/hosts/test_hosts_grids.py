@@ -27,7 +27,7 @@ from hetsched.hosts.grid_messages import Layout, Results
 from hetsched.hosts.tcp import Link, TcpHosts
 
 SHAPE = (180, 150)
-STEPS = 1200
+STEPS = 700
 BORDER = "dirichlet,periodic"
 
 
@@ -119,8 +119,8 @@ def test_a_host_that_comes_gets_cells(
     expected: np.ndarray,
 ) -> None:
     client, hosts, _ = cluster
-    third = start_host()
-    follow = After(4, lambda: hosts.join("host2", third.address, TOKEN, None))
+    address = start_host().address
+    follow = After(4, lambda: hosts.join("host2", address, TOKEN, None))
     job = client.submit("heat", initial, steps=STEPS, border=BORDER, follow=follow)
     np.testing.assert_array_equal(job.result(120)["final"], expected)
     assert job.outcome is not None

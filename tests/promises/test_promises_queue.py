@@ -178,11 +178,6 @@ def test_a_report_says_which_runs_failed(engine: Any, tmp_path: Path) -> None:
     assert any(note.startswith("run 1 failed: ") for note in job.report.notes)
 
 
-def test_a_deadline_in_the_past_is_refused(engine: Any) -> None:
-    with refused(2):
-        engine.submit(TOY, units=1, deadline=1.0)
-
-
 def test_retry_runs_an_ended_job_under_a_new_number(client: hetsched.Client) -> None:
     job = client.submit("fft", batch="2x8x8", label="again")
     job.result(60)

@@ -72,8 +72,10 @@ def test_convolutions_are_scipys(local: hetsched.Local, crops: np.ndarray, mode:
         assert np.allclose(y[:, k], expected, atol=1e-9 * 255)
 
 
-@pytest.mark.parametrize("window", ["hann", "hamming", "boxcar"])
-@pytest.mark.parametrize(("nperseg", "noverlap"), [(256, -1), (101, 0), (64, 50)])
+@pytest.mark.parametrize(
+    ("window", "nperseg", "noverlap"),
+    [("hann", 256, -1), ("hamming", 101, 0), ("boxcar", 64, 50)],
+)
 def test_densities_are_those_of_welch(
     local: hetsched.Local, crops: np.ndarray, window: str, nperseg: int, noverlap: int
 ) -> None:
