@@ -89,14 +89,13 @@ class MemoryDemand:
     def monotone(self) -> MemoryDemand:
         """Return the demand in which a chunk needs at least as much as any smaller one.
 
-        A function from units to bytes may fall: an odd batch may need a larger work area than the
-        next even one. What is reserved for a chunk must hold any smaller one, too, because other
-        devices may take parts of it. O(units) calls of each function, up to MAX_TABULATED_SIZES.
+        An odd batch may need a larger work area than the next even one. What is reserved for a
+        chunk must hold any smaller one, too, because other devices may take parts of it.
         """
         names = ("input_bytes", "work_bytes", "output_bytes")
-        functions = {name: getattr(self, name) for name in names if callable(getattr(self, name))}
+        functions = {name: getattr(self, name) for name in names}
         changed: dict[str, Any] = {
-            name: _RunningMaximum(name, function) for name, function in functions.items()
+            name: _RunningMaximum(name, each) for name, each in functions.items() if callable(each)
         }
         return replace(self, **changed) if changed else self
 
@@ -154,14 +153,12 @@ def _scaled(size: Bytes, granule: int) -> Bytes:
 
 @dataclass(frozen=True)
 class _RunningMaximum:
-    """The maximum of `function` over all sizes up to the requested one; bytes.
-
-    `_maxima` is a table by size, extended on request.
-    """
+    """The maximum of `function` over all sizes up to the requested one; bytes."""
 
     name: str
     function: Callable[[int], float]
     _maxima: list[float] = field(default_factory=lambda: [0.0], compare=False, repr=False)
+    """By size, extended on request."""
 
     def __call__(self, units: int) -> float:
         maxima = self._maxima
@@ -174,7 +171,7 @@ class _RunningMaximum:
 
 
 def _sampled_sizes(units: int) -> Iterator[int]:
-    """Yield `units`, and pairs of sizes between MAX_TABULATED_SIZES and `units`."""
+    """Yield `units`, and pairs of smaller sizes, from MAX_TABULATED_SIZES on."""
     yield units
     steps = SIZES_PER_OCTAVE * math.log2(units / MAX_TABULATED_SIZES)
     for step in range(math.ceil(steps)):

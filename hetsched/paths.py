@@ -108,12 +108,8 @@ def new_file(path: str | os.PathLike[str]) -> str:
 
 
 def private_folder(path: Path, label: str) -> Path:
-    """Create `path` (0700) if necessary.
-
-    Raises
-    ------
-    ConfigError
-        It can't be created or written, or another user could change what is in it.
+    """Create `path` (0700) if necessary. Raises ConfigError if that can't be, or if another user
+    could change what is in it.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -27,8 +27,6 @@ from hetsched.store.formats import stamps
 from hetsched.store.stored import is_stored
 from hetsched.units import quoted
 
-MAX_DEPTH = 8
-"""Of functions within functions that are looked at. Arbitrary."""
 MAX_ITEMS = 100
 """Of a list that is looked at. Arbitrary."""
 _PLACES = (sysconfig.get_path("stdlib"), *site.getsitepackages(), site.getusersitepackages())
@@ -41,10 +39,10 @@ def identity(f: Any, keywords: Mapping[str, Any]) -> str:
     which often determine the time, of arrays' shapes and dtypes, of other objects' types.
     """
     state = hashlib.blake2b(digest_size=8)
-    _add(state, f, MAX_DEPTH)
+    _add(state, f)
     for kind, twin in twins_of(f).items():
         state.update(kind.encode())
-        _add(state, twin, MAX_DEPTH)
+        _add(state, twin)
     for name in sorted(keywords):
         state.update(f"{name}={_description(keywords[name])}\0".encode(errors="replace"))
     return f"{function_name(f)} {state.hexdigest()}"
@@ -100,27 +98,20 @@ def current_function(
     )
 
 
-def _add(state: Any, f: Any, depth: int) -> None:
-    if isinstance(f, functools.partial) and depth:
+def _add(state: Any, f: Any) -> None:
+    while isinstance(f, functools.partial):
         for value in (*f.args, *sorted(f.keywords.items())):
             state.update(_description(value).encode(errors="replace"))
-        _add(state, f.func, depth - 1)
-        return
+        f = f.func
     f = getattr(f, "__wrapped__", f)
-    code = getattr(f, "__code__", None) or getattr(type(f).__call__, "__code__", None)
     state.update(function_name(f).encode(errors="replace"))
-    if isinstance(code, CodeType):
-        _add_code(state, code, depth)
-
-
-def _add_code(state: Any, code: CodeType, depth: int) -> None:
-    state.update(code.co_code)
-    state.update(repr(code.co_names).encode(errors="replace"))
-    for constant in code.co_consts:
-        if not isinstance(constant, CodeType):
-            state.update(_description(constant).encode(errors="replace"))
-        elif depth:
-            _add_code(state, constant, depth - 1)
+    found = getattr(f, "__code__", None) or getattr(type(f).__call__, "__code__", None)
+    for code in _codes(found):
+        state.update(code.co_code)
+        state.update(repr(code.co_names).encode(errors="replace"))
+        for constant in code.co_consts:
+            if not isinstance(constant, CodeType):
+                state.update(_description(constant).encode(errors="replace"))
 
 
 def _description(value: Any, depth: int = 3) -> str:
@@ -250,8 +241,9 @@ def _contents(cell: CellType) -> Any:
         return None
 
 
-def _codes(code: CodeType) -> Iterable[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
+def _codes(code: Any) -> Iterable[CodeType]:
+    """Yield a function's code, and that of functions within it; nothing if it isn't Python's."""
+    if isinstance(code, CodeType):
+        yield code
+        for constant in code.co_consts:
             yield from _codes(constant)

@@ -45,15 +45,15 @@ class Outputs:
         given = out if isinstance(out, tuple | list) else (out,)
         self._given: list[Any] | None = None if out is None else [self._taken(g) for g in given]
         self.granule = common_granule(call.split, self._given or [])
-        if any(isinstance(each, NewFile) and each.is_store for each in self._given or ()):
+        self._files = [each for each in self._given or () if isinstance(each, NewFile)]
+        if any(file.is_store for file in self._files):
             unit = sum(x.nbytes // max(1, x.shape[0]) for x in call.split)
             count = max(1, PIECE_BYTES // max(1, unit * self.granule))
             self.granule = max(self.granule, min(count * self.granule, call.load))
         if identity:
-            files = [each for each in self._given or () if isinstance(each, NewFile)]
-            if not files or len(files) < len(self._given or ()):
+            if not self._files or len(self._files) < len(self._given or ()):
                 raise UsageError("resume: out should be the path of a new file")
-            call.progress = Progress(files, f"{identity} {self.granule}")
+            call.progress = Progress(self._files, f"{identity} {self.granule}")
             self._reopen(call.progress)
 
     def _reopen(self, progress: Progress) -> None:
@@ -178,20 +178,19 @@ class Outputs:
         progress = self._call.progress
         if progress is not None:
             progress.close()
-        if progress is None or not progress.has_parts:
+        if progress is not None and progress.has_parts:
+            for file in self._files:
+                file.keep()
+        else:
             self.discard()
-            return
-        for file in progress.files:
-            file.keep()
 
     def discard(self) -> None:
         """Remove files that haven't been completed."""
         self._layouts = None
         if self._call.progress is not None:
             self._call.progress.finished = ()
-        for each in self._given or ():
-            if isinstance(each, NewFile):
-                each.discard()
+        for file in self._files:
+            file.discard()
 
 
 def _final(given: Any) -> Any:

@@ -20,8 +20,6 @@ from hetsched.errors import ConfigError
 BUSY_MS = 10_000
 """Time to wait for other writers. Each holds the lock for milliseconds, but SQLite's locking isn't
 fair on a busy machine with a slow disk, and data that isn't written at exit is lost."""
-CREATE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-IN_MEMORY = ":memory:"
 SUFFIXES = ("", "-wal", "-shm", "-journal")
 """Of a database's files."""
 
@@ -68,7 +66,8 @@ def open_database(
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with contextlib.suppress(OSError):  # SQLite reports what is wrong
             os.close(os.open(path, flags, 0o600))
-    with _opened(IN_MEMORY if path is None else str(path), CREATE, vfs) as connection:
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+    with _opened(":memory:" if path is None else str(path), flags, vfs) as connection:
         connection.execute(file_format.first_pragmas).fetchall()  # all statements
         if connection.readonly("main"):
             raise apsw.ReadOnlyError("not writable")

@@ -18,6 +18,7 @@ from hetsched import errors
 from hetsched.paths import private_folder
 from hetsched.store import journal_records
 from hetsched.store.journal_file import JournalFile, forget_refused
+from hetsched.store.journal_records import JournaledJob
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ LOADED_ENDED_JOBS = 1000
 DEADLINE_SECONDS = 30.0
 
 CallSoon = Callable[[Callable[[], None]], object]
-OnRows = Callable[[list[journal_records.JournaledJob], errors.HetschedError | None], None]
+OnRows = Callable[[list[JournaledJob], errors.HetschedError | None], None]
 Query = tuple[journal_records.HistoryFilter, OnRows]
 
 
@@ -116,8 +117,9 @@ class Journal:
         with self._lock:
             self._writes.append(write)
             if len(self._writes) > MAX_UNWRITTEN:
-                oldest = next(filter(_is_volatile_job, self._writes), None)
-                if oldest is not None:
+                volatile = (each for each in self._writes if each.on_done is None)
+                jobs = (w for w in volatile if isinstance(w.records[0], JournaledJob))
+                if (oldest := next(jobs, None)) is not None:
                     self._writes.remove(oldest)
             is_due = urgent or on_done is not None or len(self._writes) >= MAX_GATHERED
             due = now if is_due else now + GATHER_SECONDS
@@ -262,9 +264,3 @@ class Journal:
                 write.on_done(outcome)
             except Exception:
                 log.exception("unexpected error in a callback of the journal")
-
-
-def _is_volatile_job(write: journal_records.Write) -> bool:
-    return write.on_done is None and any(
-        isinstance(r, journal_records.JournaledJob) for r in write.records
-    )

@@ -22,7 +22,6 @@ from hetsched.store.output_files import PreparedOutput
 log = logging.getLogger(__name__)
 
 Stage = Literal["queued", "running", "publishing", "done", "failed", "cancelled"]
-ENDED_STAGES = ("done", "failed", "cancelled")
 
 
 class JournaledJob(msgspec.Struct, frozen=True, kw_only=True):

@@ -596,9 +596,7 @@ def _unfinished(path: str, token: str) -> list[Path]:
 
 
 def _hidden_path(target: str, token: str) -> str:
-    """Return a hidden name. A token is unique to a journal, a job and an output, so that after a
-    crash the file can be found, and belongs to nobody else.
-    """
+    """A token is unique to a journal, a job and an output: after a crash the file can be found."""
     return os.path.join(os.path.dirname(target), f".hetsched-{token}.part")
 
 

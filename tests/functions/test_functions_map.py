@@ -146,7 +146,8 @@ def test_any_function_gives_what_it_gives_for_the_whole(
     results = zip(found, whole, strict=True) if len(kinds) > 1 else [(found, whole)]
     for y, expected in results:
         assert y.dtype == (out_dtype or expected.dtype)
-        np.testing.assert_allclose(y, expected, rtol=1e-3 if y.dtype == np.float16 else 1e-6)
+        rtol = 1e-3 if y.dtype == np.float16 else 1e-6
+        np.testing.assert_allclose(y, expected, rtol, atol=1e-5)  # sums of float32 may be near 0
 
 
 @given(units=st.integers(1, 3000), axis=st.integers(0, 1))

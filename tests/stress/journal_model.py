@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from hetsched.errors import ErrorRecord
 from hetsched.job import Done, Failed, FileRef, JobReport, JobSpec
 from hetsched.store.journal_records import (
-    ENDED_STAGES,
     HistoryBounds,
     JobForgotten,
     JobUpdate,
@@ -22,6 +21,7 @@ from hetsched.store.journal_records import (
 )
 from hetsched.store.output_files import PreparedOutput
 
+ENDED_STAGES = ("done", "failed", "cancelled")
 BOUNDS = HistoryBounds(jobs=40)
 CHECKED_ENDED = 20
 """Of ended jobs, this many of the last must be there; older ones may have been trimmed."""
