@@ -288,9 +288,13 @@ class TailProgress:
     def leave(self, device: str) -> list[Range]:
         """Record that nothing remains for `device`; once all left, return what nobody has done."""
         self._left.add(device)
-        if self._left.issuperset(self._parts):
-            return self._close()
-        return []
+        if self.is_closed or not self._left.issuperset(self._parts):
+            return []
+        self.is_closed = True
+        self.unfinished = 0
+        starts = [self._first, *(end for _, end in self._finished)]
+        ends = [*(first for first, _ in self._finished), self._end]
+        return [(a, b) for a, b in zip(starts, ends, strict=True) if a < b]
 
     def finish(self, first: int, count: int) -> bool:
         """Record a finished chunk; return whether it counts: not once its units are rerun."""
@@ -299,15 +303,6 @@ class TailProgress:
         self._finished = _merged([*self._finished, (first, first + count)])
         self.unfinished -= count
         return True
-
-    def _close(self) -> list[Range]:
-        if self.is_closed:
-            return []
-        self.is_closed = True
-        self.unfinished = 0
-        starts = [self._first, *(end for _, end in self._finished)]
-        ends = [*(first for first, _ in self._finished), self._end]
-        return [(a, b) for a, b in zip(starts, ends, strict=True) if a < b]
 
     def largest_chunk(self, device: str) -> Chunk:
         """Return a chunk, of no id, as large as any that `device` may be computing."""

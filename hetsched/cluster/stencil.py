@@ -190,6 +190,11 @@ class _Host:
     power: float = math.nan
     """Cells a second; NaN: unknown."""
 
+    @property
+    def overhead(self) -> float:
+        """Median of the seconds of a sweep that aren't its jobs'."""
+        return median(max(0.0, s.seconds - s.computing) for s in self.sweeps)
+
     def of_step(self, seconds: Callable[[Swept], float]) -> float:
         """Return the median of `seconds` of a step."""
         return median(seconds(s) / n for s, n in zip(self.sweeps, self.lengths, strict=True))
@@ -565,9 +570,7 @@ class StencilCoordinator:
         measured = [m for n in names if len((m := self._members[n]).sweeps) == RECENT]
         if not measured:
             return 0
-        overhead = max(
-            median(max(0.0, s.seconds - s.computing) for s in m.sweeps) for m in measured
-        )
+        overhead = max(m.overhead for m in measured)
         step = max(m.of_step(lambda s: s.computing) for m in measured)
         step /= 1 + self._extra(self._width, len(names))
         each = self._extra(1, len(names))
@@ -602,11 +605,10 @@ class StencilCoordinator:
         """Return the time of a step in sweeps of `width` relative to the present one."""
         members = [self._members[n] for n in names if self._members[n].sweeps]
         slowest = max(members, key=lambda m: m.of_step(lambda s: s.seconds))
-        overhead = median(max(0.0, s.seconds - s.computing) for s in slowest.sweeps)
         step = slowest.of_step(lambda s: s.computing) / (1 + self._extra(self._width, len(names)))
 
         def of_step(width: int) -> float:
-            return overhead / width + step * (1 + self._extra(width, len(names)))
+            return slowest.overhead / width + step * (1 + self._extra(width, len(names)))
 
         return of_step(width) / of_step(self._width)
 

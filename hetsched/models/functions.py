@@ -158,23 +158,7 @@ class Constant(Curve):
         return self._segments
 
 
-class Fixed(Curve):
-    """A curve that doesn't learn."""
-
-    def __init__(self, evaluated: Segments, rising_segments: Segments | None = None) -> None:
-        self._curve = evaluated
-        self._segments = evaluated if rising_segments is None else rising_segments
-
-    @property
-    def segments(self) -> Segments:
-        return self._segments
-
-    @property
-    def _evaluated(self) -> Segments:
-        return self._curve
-
-
-class Polyline(Fixed):
+class Polyline(Curve):
     """Times linear between points; constant speed below the first and beyond the last.
 
     It doesn't learn. Times may fall with size; `segments` is then the nearest curve that rises.
@@ -196,8 +180,17 @@ class Polyline(Fixed):
             raise UsageError("points: there must be at least one, and their units must increase")
         slope = float(seconds[-1] / units[-1])
         self.may_fall = bool((np.diff(seconds) <= 0).any())
-        plain = linear_times(units, rising(seconds), slope) if self.may_fall else None
-        super().__init__(linear_times(units, seconds, slope), plain)
+        self._curve = self._segments = linear_times(units, seconds, slope)
+        if self.may_fall:
+            self._segments = linear_times(units, rising(seconds), slope)
+
+    @property
+    def segments(self) -> Segments:
+        return self._segments
+
+    @property
+    def _evaluated(self) -> Segments:
+        return self._curve
 
 
 class Learnt(ABC):

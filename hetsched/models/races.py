@@ -106,18 +106,15 @@ class RaceRecord:
         """Return how much slower `variant` is than `other`; None if they never raced."""
         pair = (variant, other)
         if pair not in self._compared:
-            comparison = self._comparison(variant, other)
+            found = [_log_ratios(race.paces, variant, other) for race in self.races]
+            comparison = None
+            if any(found):
+                mean, half_width = _interval([ratio for ratios in found for ratio in ratios])
+                races = sum(map(bool, found))
+                comparison = Comparison(mean, mean - half_width, mean + half_width, races)
             self._compared[pair] = comparison
             self._compared[other, variant] = comparison and comparison.reversed()
         return self._compared[pair]
-
-    def _comparison(self, variant: str, other: str) -> Comparison | None:
-        found = [_log_ratios(race.paces, variant, other) for race in self.races]
-        if not any(found):
-            return None
-        mean, half_width = _interval([ratio for ratios in found for ratio in ratios])
-        races = sum(map(bool, found))
-        return Comparison(mean, mean - half_width, mean + half_width, races)
 
     def fastest(self, names: Iterable[str]) -> str | None:
         """Return the first of `names` that raced, or one faster for certain; None if none did."""
