@@ -34,7 +34,7 @@ def test_it_doesnt_matter_whether_time_or_speed_is_linear(method: str, rows: int
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_every_rule_of_nec_ends_near_the_optimum(seed: int) -> None:
     case = nec.random_cluster(16, seed)
-    for rule in nec.rules_for(16):
+    for rule in nec.rules_for(16).values():
         assert nec.balance(case, rule).ratio <= 1.15
 
 

@@ -16,7 +16,6 @@ import numpy as np
 
 from hetsched.errors import UsageError
 from hetsched.partition import Balancer, Phase, geometric
-from hetsched.partition.balancer import Split
 from hetsched.partition.distribution import Shares
 from hetsched.partition.imbalance_factor import imbalance_factor
 from hetsched.partition.iterations import IMBALANCE_TOLERANCE
@@ -68,18 +67,10 @@ PCG = NecCase(
 CASES = (TWO_NODES, K_MEANS, PCG)
 
 
-@dataclass(frozen=True)
-class NecRule:
-    """A variant of repartitioning; `pairs`, `groups` and `split` as in `Balancer`."""
-
-    name: str
-    pairs: int = 1
-    groups: tuple[tuple[int, ...], ...] | None = None
-    split: Split | None = None
-
-
-ONE_PAIR = NecRule("one pair")
-GLOBAL = NecRule("global", split=geometric)
+Rule = Mapping[str, Any]
+"""A variant of repartitioning: keywords of `Balancer`."""
+ONE_PAIR: Rule = {}
+GLOBAL: Rule = {"split": geometric}
 """Partition for equal times by models of the same history, instead of trades."""
 
 
@@ -100,12 +91,10 @@ def phase_times(nodes: Sequence[ClusterNode]) -> Measure:
     return measure
 
 
-def balance(case: NecCase, rule: NecRule) -> LoopTrace:
+def balance(case: NecCase, rule: Rule) -> LoopTrace:
     """Balance `case` with `rule`, from equal shares."""
-    balancer = Balancer(
-        case.load, len(case.nodes), "imbalance-factor", case.tolerance,
-        split=rule.split, pairs=rule.pairs, groups=rule.groups,
-    )  # fmt: skip
+    count, tolerance = len(case.nodes), case.tolerance
+    balancer = Balancer(case.load, count, "imbalance-factor", tolerance, **rule)
     return drive(balancer, case.nodes, MAX_RUNS, phase_times(case.nodes))
 
 
@@ -121,25 +110,24 @@ def random_cluster(count: int, seed: int) -> NecCase:
     return NecCase(f"{count} nodes", 1000 * count, nodes)
 
 
-def rules_for(nodes: int) -> tuple[NecRule, ...]:
+def rules_for(nodes: int) -> dict[str, Rule]:
     """Return the patent's distinct variants for this number of nodes, and the global partition."""
-    rules = [ONE_PAIR]
+    rules = {"one pair": ONE_PAIR}
     if nodes >= 4:
         four = tuple(tuple(range(i, min(i + 4, nodes))) for i in range(0, nodes, 4))
         ring = tuple((i, (i + 1) % nodes) for i in range(nodes))
-        rules.append(NecRule("all pairs", pairs=nodes // 2))
-        rules.append(
-            NecRule("groups of 4", groups=four) if nodes > 4 else NecRule("2 pairs", pairs=2)
-        )
-        rules.append(NecRule("neighbours", groups=ring))
-    return (*rules, GLOBAL)
+        rules["all pairs"] = {"pairs": nodes // 2}
+        rules |= {"groups of 4": {"groups": four}} if nodes > 4 else {"2 pairs": {"pairs": 2}}
+        rules["neighbours"] = {"groups": ring}
+    return {**rules, "global": GLOBAL}
 
 
 def run_experiment(nodes: Sequence[int] = NODES, *, seed: int = 1) -> ExperimentResult:
     """Balance the named cases with one pair and globally; random clusters in all ways."""
     clusters = [random_cluster(count, seed) for count in nodes]
-    named = [(case, rule) for case in CASES for rule in (ONE_PAIR, GLOBAL)]
-    random = [(case, rule) for case in clusters for rule in rules_for(len(case.nodes))]
+    both = {"one pair": ONE_PAIR, "global": GLOBAL}
+    named = [(case, *rule) for case in CASES for rule in both.items()]
+    random = [(case, *rule) for case in clusters for rule in rules_for(len(case.nodes)).items()]
     header = (
         "nodes; rule; factor before; factor after; repartitions; time / optimum; moved / least;"
         " end"
@@ -148,26 +136,26 @@ def run_experiment(nodes: Sequence[int] = NODES, *, seed: int = 1) -> Experiment
         Table.of(
             "Applications named in the patent, which prints no measurements",
             f"{header}; shares",
-            [_row(*pair) for pair in named],
+            [_row(*each) for each in named],
             names=2,
         ),
         Table.of(
             f"Random clusters (seed {seed}), imbalance-factor threshold {IMBALANCE_TOLERANCE:g}",
             header,
-            [_row(*pair)[:-1] for pair in random],
+            [_row(*each)[:-1] for each in random],
             names=2,
         ),
     )
     return ExperimentResult("nec", "NEC Laboratories 2015, US 9,038,088", tables)
 
 
-def _row(case: NecCase, rule: NecRule) -> tuple[Cell, ...]:
+def _row(case: NecCase, name: str, rule: Rule) -> tuple[Cell, ...]:
     trace = balance(case, rule)
     before, after = (imbalance_factor(run.seconds) for run in (trace.runs[0], trace.final))
     moved, last = trace.moved_units(), trace.final.shares
     least = sum(max(b - a, 0) for a, b in zip(trace.runs[0].shares, last, strict=True))
     return (
-        case.name, rule.name, before, after, sum(units > 0 for units in moved), trace.ratio,
+        case.name, name, before, after, sum(units > 0 for units in moved), trace.ratio,
         sum(moved) / least if least else 1.0, trace.reason or f"{MAX_RUNS} runs",
         " ".join(map(str, last)),
     )  # fmt: skip
