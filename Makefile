@@ -57,7 +57,8 @@ demo: .venv/.installed-demo $(DEMO)/photographs.npy
 	@cat examples/next.txt
 
 # Tests wait for their daemons half of the time, so that two cores keep six processes busy.
-PYTEST = pytest --numprocesses=6 --dist=worksteal
+PROCESSES = 6
+PYTEST = pytest --numprocesses=$(PROCESSES) --dist=worksteal
 
 demo-cluster: .venv/.installed-demo .venv/.installed-cluster
 	$(BIN)/python examples/hosts.py
@@ -88,7 +89,8 @@ wheel-check: .venv/.installed-dev
 bench: .venv/.installed-bench
 	$(BIN)/python -m benchmarks $(NAMES)
 
-# Intel's OpenCL beside PoCL: 700 MB, so not for `make test`.
+# Intel's OpenCL beside PoCL: 700 MB, so not for `make test`. Storms of faults need the cores, too.
+stress: PROCESSES = 4
 stress: .venv/.installed-dev .venv/.installed-intel
 	HETSCHED_TEST_PROFILE=stress $(BIN)/python -m $(PYTEST) -o faulthandler_timeout=1800 -m "stress or not stress"
 
