@@ -106,7 +106,14 @@ def test_a_process_that_gives_no_sign_is_replaced(
     assert works(client)
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    "step",
+    [
+        "prepare",
+        "compute",
+        *(pytest.param(step, marks=pytest.mark.stress) for step in ("fill", "check")),
+    ],
+)
 def test_a_job_on_a_stuck_device_can_be_cancelled(
     client: hetsched.Client, tmp_path: Path, step: str
 ) -> None:
