@@ -153,7 +153,7 @@ def test_a_process_that_is_stuck_at_its_start_delays_no_other_device(gate: Gate)
         for process in replaced:
             process.suspend()
         gate.open()
-        assert client.submit("fft", batch="1x8x8", devices="cpu0").result(60).shape == (1, 8, 8)
+        assert client.submit(TOY, units=1, devices="cpu0").result(60).shape == (1, 4)
         assert job.result(60).shape == (4, 4)
 
 
@@ -198,6 +198,6 @@ def test_devices_may_be_disabled_and_enabled(impatient: Daemon, client: hetsched
     assert impatient.call("devices", "--disable", "cpu0").code == 0
     assert "cpu0" in impatient.call("devices", "--json").json["absent"]
     with refused(69, "cpu0"):
-        client.submit("fft", batch="1x8x8", devices="cpu0").result(60)
+        client.submit(TOY, units=1, devices="cpu0").result(60)
     assert impatient.call("devices", "--enable", "cpu0").code == 0
-    assert client.submit("fft", batch="1x8x8", devices="cpu0").result(60).shape == (1, 8, 8)
+    assert client.submit(TOY, units=1, devices="cpu0").result(60).shape == (1, 4)
