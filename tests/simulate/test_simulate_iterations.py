@@ -186,19 +186,6 @@ def test_rows_beyond_a_memory_that_cost_nothing_are_all_taken() -> None:
     assert loss(machine, trace) <= 1.05
 
 
-def test_constant_speeds_oscillate_on_a_cliff_and_functional_models_do_not() -> None:
-    machine = with_gpu(2, 3.0, STEEP)
-
-    constant, functional, auto = (
-        play(machine, method) for method in ("constant", "functional", "auto")
-    )
-
-    assert len(set(constant.rows[10:])) > 1
-    assert len(constant.moves) > 50
-    assert len(set(functional.rows[20:])) == len(set(auto.rows[20:])) == 1
-    assert loss(machine, constant) > 1.3
-
-
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("cliff", [None, STEEP])
 def test_noise_does_not_lead_over_the_cliff_again(
