@@ -133,12 +133,7 @@ def test_there_is_a_view_only_where_nothing_is_converted() -> None:
     plain, swapped = values(4, "<c8"), values(4, ">c8")
     odd = np.frombuffer(bytes(4 * 15 * 8 + 1), np.uint8)[1:].view("<c8").reshape(4, 3, 5)
 
-    assert np.shares_memory(view_of(plain), plain)
+    view = ArenaArray(SPEC, plain).direct(1, 2)
+    assert view is not None and np.shares_memory(view, plain)
     for stored in (swapped, odd, np.asfortranarray(plain)):
         assert ArenaArray(SPEC, stored).direct(0, 1) is None
-
-
-def view_of(stored: np.ndarray) -> np.ndarray:
-    view = ArenaArray(SPEC, stored).direct(1, 2)
-    assert view is not None
-    return view

@@ -56,18 +56,15 @@ class Loop:
         return wall
 
 
-def cores(count: int = 3) -> dict[str, DeviceModel]:
-    curve = Affine(1e-3, 10e-3)
-    return {f"cpu{index}": DeviceModel(curve, curve) for index in range(count)}
-
-
 @pytest.mark.parametrize("long", [7, 25])
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.stress) for seed in range(1, 4))]
 )
 def test_shares_follow_when_a_core_is_slow_and_when_it_is_fast_again(seed: int, long: int) -> None:
     luck = random.Random(seed)
-    loop = Loop(cores(), lambda: luck.uniform(1.0, 1.04))
+    curve = Affine(1e-3, 10e-3)
+    cores = {f"cpu{index}": DeviceModel(curve, curve) for index in range(3)}
+    loop = Loop(cores, lambda: luck.uniform(1.0, 1.04))
     for _ in range(8):
         loop.run(600)
     for pace in (BUSY, QUIET, BUSY, QUIET):

@@ -26,10 +26,6 @@ def died(times: int, *kinds: str, failures: Failures | None = None) -> Failures:
     return failures
 
 
-def barred(failures: Failures, now: float) -> set[str]:
-    return {*failures.quarantined(now), *failures.restricted(now)}
-
-
 def test_an_error_of_a_plug_in_is_one_line() -> None:
     error = plug_in_error("planning", ValueError("first\n  second"))
     assert str(error) == "planning failed: ValueError: first second"
@@ -99,7 +95,8 @@ def test_whatever_happens_a_device_works_and_all_are_tried_again_within_a_day(
             now += seconds
         assert len(failures.quarantined(now)) < len(DEVICES)
 
-    assert barred(failures, now + MAX_BAR_SECONDS) == set()
+    later = now + MAX_BAR_SECONDS
+    assert failures.quarantined(later) == failures.restricted(later) == {}
 
 
 def reason(failures: Failures, params: str, now: float = 0.0) -> str:

@@ -12,10 +12,6 @@ observations = st.dictionaries(
 ).map(lambda observations: sorted(observations.items()))
 
 
-def by_speed(*knots: tuple[float, float], load: float | None = None) -> Akima:
-    return Akima([(x, x / speed) for x, speed in knots], load=load)
-
-
 @pytest.mark.parametrize(
     ("sizes", "knots"),
     [
@@ -51,7 +47,8 @@ def test_between_the_pads_it_is_scipys_spline(observed: list[tuple[int, float]])
 
 
 def test_an_undershooting_spline_is_kept_above_a_fraction_of_the_lowest_speed() -> None:
-    curve = by_speed((10, 100), (20, 1), (40, 1.2), (50, 150), load=100)
+    speed_at = {10: 100, 20: 1, 40: 1.2, 50: 150}
+    curve = Akima([(x, x / speed) for x, speed in speed_at.items()], load=100)
     x = np.linspace(0, 100, 1001)
 
     speeds = curve.speed(x)

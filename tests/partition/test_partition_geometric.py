@@ -7,10 +7,6 @@ from hetsched.models import Constant, PiecewiseLinear
 from hetsched.partition import geometric
 
 
-def by_speed(*knots: tuple[float, float]) -> PiecewiseLinear:
-    return PiecewiseLinear([(x, x / speed) for x, speed in knots])
-
-
 def test_a_foreign_model_is_asked_for_whole_units_once_each() -> None:
     sizes: list[int] = []
 
@@ -52,7 +48,7 @@ def test_speeds_beyond_all_measure_are_still_split() -> None:
 
 
 def test_a_hundred_thousand_equal_devices_share_a_load_equally() -> None:
-    shares = geometric([by_speed((10, 5), (40, 8))] * 10**5, 10**6 + 1).shares
+    shares = geometric([PiecewiseLinear([(10, 2.0), (40, 5.0)])] * 10**5, 10**6 + 1).shares
 
     assert set(shares) == {10, 11}
     assert shares[0] == 11

@@ -7,7 +7,7 @@ from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear, SpeedFunction
 from hetsched.planner.explanation import ExplainedJob, explain_job
 from hetsched.planner.job_planner import plan_job
-from hetsched.planner.records import Candidate, JobPlan
+from hetsched.planner.records import Candidate
 from hetsched.planner.totals import PlanCache
 
 MAX_PLANNING, MAX_EXPLAINING = 400_000, 2_000_000
@@ -45,10 +45,6 @@ def candidates(load: int, kernel: SpeedFunction) -> list[Candidate]:
     return [Candidate(info, demand, {"v": model}, {"v": 9}), *cores]
 
 
-def chunk_records(plan: JobPlan) -> int:
-    return sum(len(assignment.plan.chunks) for assignment in plan.assignments)
-
-
 def test_a_large_load_is_planned_and_explained_with_bounded_work() -> None:
     load = 10**9
     kernel, cache = Counted(stepped_kernel(load)), PlanCache()
@@ -61,7 +57,7 @@ def test_a_large_load_is_planned_and_explained_with_bounded_work() -> None:
     assert (plan.load, explanation.load) == (load, load)
     assert planned <= MAX_PLANNING
     assert explained <= MAX_EXPLAINING
-    assert chunk_records(plan) <= MAX_CHUNKS
+    assert sum(len(each.plan.chunks) for each in plan.assignments) <= MAX_CHUNKS
 
 
 def test_the_bound_of_a_large_load_is_near_the_plan_and_below_it() -> None:

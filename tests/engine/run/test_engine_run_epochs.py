@@ -32,13 +32,8 @@ def test_an_epoch_has_all_rows_between_granules_and_no_device_without_any(
         assert set(iterations.devices_of(epoch)) <= usable
 
 
-def state() -> IterationState:
-    balance = IterationBalance(12, 3, "none")
-    return IterationState(DEVICES, 9, balance)
-
-
 def test_partial_results_are_those_of_the_epoch_that_completed_the_last_iteration() -> None:
-    iterations = state()
+    iterations = IterationState(DEVICES, 9, IterationBalance(12, 3, "none"))
     iterations.next_epoch(1, set(DEVICES), is_paced=False)
     iterations.settle(finished=4, ended=None)
     second = iterations.next_epoch(1, {"cpu0", "cpu1"}, is_paced=False)
