@@ -5,7 +5,7 @@ from iteration_times import timed
 
 from hetsched.job import BALANCE_METHODS, IterationSeconds
 from hetsched.models import Constant
-from hetsched.partition.iterations import IterationBalance, Move, TimedIteration
+from hetsched.partition.iterations import IterationBalance, Move, TimedIteration, received
 
 
 def test_rows_move_to_the_faster_device_after_one_iteration() -> None:
@@ -173,3 +173,20 @@ def test_all_rows_are_on_present_devices_whichever_leave_return_or_slow_down(
         ]
         balance.tell([TimedIteration(number, balance.rows, times)])
         assert sum(rows for i, rows in enumerate(balance.rows) if i in present) == 400
+
+
+CUTS = st.lists(st.integers(0, 40), min_size=2, max_size=2).map(sorted)
+
+
+@given(CUTS, CUTS)
+def test_a_device_receives_the_rows_that_it_did_not_have(
+    cuts: list[int], new_cuts: list[int]
+) -> None:
+    before, after = ([first, second - first, 40 - second] for first, second in (cuts, new_cuts))
+
+    def owners(shares: list[int]) -> list[int]:
+        return [device for device, share in enumerate(shares) for _ in range(share)]
+
+    changed = [new for old, new in zip(owners(before), owners(after), strict=True) if new != old]
+
+    assert received(before, after) == tuple(changed.count(i) for i in range(len(before)))
