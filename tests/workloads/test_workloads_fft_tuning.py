@@ -118,23 +118,26 @@ def test_only_fftw_has_to_be_tuned_before_a_job_uses_it(tmp_path: Path) -> None:
     assert {name for name, is_needed in needed.items() if is_needed} <= {"pyfftw"}
 
 
+def in_a_new_process(code: str) -> str:
+    here = str(Path(fft_cases.__file__).parent)
+    whole = f"import sys; sys.path.insert(0, {here!r})\n{code}"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", whole], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def planned(*made: tuple[Path, int]) -> list[str]:
     """What a new process says that makes plans for n x n with the wisdom of a folder."""
-    code = f"""
-import sys
-sys.path.insert(0, {str(Path(fft_cases.__file__).parent)!r})
+    return in_a_new_process(f"""
 import numpy as np
 from fft_cases import params, variant
 from hetsched.workload import KernelContext
 for folder, n in {[(str(folder), n) for folder, n in made]!r}:
     context = KernelContext("cpu", 1, folder, np, None, print)
     variant("pyfftw").make(params(f"2x{{n}}x{{n}}", direction="roundtrip"), 2, context)
-"""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+""").splitlines()
 
 
 def test_wisdom_of_all_processes_adds_up(tmp_path: Path) -> None:
