@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -7,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fft_cases import FFT, VARIANTS, kernel, normal, params, residual
-from test_workloads_fft_tuning import in_a_new_process
 
 NAMES = [variant.name for variant in VARIANTS]
 needs_mkl = pytest.mark.skipif("mkl" not in NAMES, reason="MKL isn't installed")
@@ -85,8 +85,10 @@ def test_arrays_that_are_not_contiguous_are_refused(name: str, wisdom: Path) -> 
 def test_pyfftw_is_fftw_whether_mkl_is_loaded_before_or_after(
     order: tuple[str, str], tmp_path: Path
 ) -> None:
-    said = in_a_new_process(f"""
+    code = f"""
+import sys
 from pathlib import Path
+sys.path.insert(0, {str(Path(__file__).parent)!r})
 from fft_cases import kernel, params, normal, residual
 import numpy as np
 p = params("2x40x40")
@@ -97,8 +99,10 @@ for name in {order!r}:
 import pyfftw
 print(pyfftw.export_wisdom()[1].count(b"\\n") > 1)
 print("libmkl_" in open("/proc/self/maps").read())
-""")
-    assert said.split() == ["True", "True"]
+"""
+    command = [sys.executable, "-W", "error", "-c", code]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.stdout.split() == ["True", "True"], ended.stderr
 
 
 @needs_mkl
