@@ -145,8 +145,10 @@ class AdaptiveBalancer:
     def _is_to_measure(self, device: int) -> bool:
         """Return whether the next iteration is to show a time of a device that hasn't any."""
         each = self._devices[device]
-        if each.times or not is_measured(each.curve):
-            return not each.times
+        if each.times or not self._limits[device]:
+            return False
+        if not is_measured(each.curve):
+            return True
         to_come = self._further_runs(0) * median(self._totals)
         return float(each.curve.time(1)) <= LOOK * to_come
 
@@ -156,9 +158,11 @@ class AdaptiveBalancer:
         if sum(limits[i] for i in used) < self._load:
             limits = self._limits
         part = self._split_over(used, models, self._load, limits)
-        held = {i: least for i in used if part.shares[i] < (least := self._least_share(i))}
+        held, load = dict[int, int](), self._load
+        for i in used:
+            if part.shares[i] < (least := self._least_share(i)) <= load:
+                held[i], load = least, load - least
         others = [i for i in used if i not in held]
-        load = self._load - sum(held.values())
         if not held or math.isnan(part.makespan) or sum(limits[i] for i in others) < load:
             return part
         shares = [*self._split_over(others, models, load, limits).shares]

@@ -116,6 +116,18 @@ def test_a_device_that_one_wrong_time_excluded_comes_back_in_one_iteration() -> 
     assert rows[20][2] == pytest.approx(ROWS / 3, rel=0.1)
 
 
+def test_few_rows_are_shared_by_the_models_of_many_devices() -> None:
+    machine = IterativeMachine([CORE] * 7)
+    balance = IterationBalance(2, 7, models=[CORE] * 7)
+    assert all(sum(rows) == 2 for rows in drive(balance, machine, ITERATIONS).rows)
+
+
+def test_a_device_that_may_have_no_rows_never_gets_one() -> None:
+    machine = IterativeMachine([CORE] * 3)
+    balance = IterationBalance(ROWS, 3, limits=[None, None, 0], models=[CORE] * 3)
+    assert {rows[2] for rows in drive(balance, machine, ITERATIONS).rows} == {0}
+
+
 def test_a_core_that_becomes_half_as_fast_is_balanced_after_four_iterations() -> None:
     machine = IterativeMachine([CORE] * 3, slowdown=half_as_fast)
 
