@@ -232,7 +232,8 @@ class Call:
         places: Sequence[np.ndarray],
     ) -> Any:
         is_other, begun = race.is_others_turn(), time.thread_time()
-        if is_other and self.alternative is not None:
+        if is_other:
+            assert self.alternative is not None
             block, out = (_transposed(array, 0, self.axis) for array in (blocks[0], places[0]))
             try:
                 self.alternative(_read_only(block), out)

@@ -214,7 +214,8 @@ class Run:
                 _kinds.clear()
             _kinds[self._key] = kind
         else:
-            call.is_tuple, call.race = kind.is_tuple, kind.race
+            call.is_tuple = kind.is_tuple
+            call.race = kind.race if call.alternative else None  # as remembered of other calls
             call.remembered = kind.outputs
             try:
                 self._outputs.allocate(kind.outputs)

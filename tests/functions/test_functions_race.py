@@ -44,3 +44,17 @@ def test_blocks_of_an_alternative_that_fails_are_computed_by_the_function() -> N
                 always=True, alternative=alternative,
             )  # fmt: skip
             np.testing.assert_array_equal(y, 2 * x)
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_call_without_an_alternative_is_computed_by_the_function_alone() -> None:
+    def double(block: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        return np.multiply(block, 2, out=out)
+
+    x = np.arange(600_000.0).reshape(1000, 600)
+    for alternative in (double, None, None):
+        y, _ = divided(
+            lambda block: 2 * block, x, axis=0, identity="2", always=True,
+            alternative=alternative,
+        )  # fmt: skip
+        np.testing.assert_array_equal(y, 2 * x)
