@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -152,7 +152,8 @@ class Control:
         `states`: of "queued", "held", "running", "done", "failed", "cancelled"; default: all.
         `jobs`: only these numbers, if there are any.
         """
-        return self._pages(checked(messages.Status, states=states, jobs=jobs), limit)
+        request = checked(messages.Status, states=_listed(states), jobs=_listed(jobs))
+        return self._pages(request, limit)
 
     def history(
         self, states: Sequence[str] = (), since: float | None = None, limit: int = 100
@@ -165,7 +166,8 @@ class Control:
             raise errors.UsageError(
                 f"limit: {quoted(limit)} should be an integer from 1 to 2**63-1"
             )
-        return self._pages(checked(messages.History, states=states, since=since), limit)
+        request = checked(messages.History, states=_listed(states), since=since)
+        return self._pages(request, limit)
 
     def _pages(
         self, request: messages.Status | messages.History, limit: int | None
@@ -225,7 +227,7 @@ class Control:
 
     def clean(self, states: Sequence[str] = (), older: float = 0.0) -> tuple[int, ...]:
         """Forget jobs that ended `older` seconds ago or earlier, and their results in memory."""
-        request = checked(messages.Clean, states=states, older=older)
+        request = checked(messages.Clean, states=_listed(states), older=older)
         return self._ask(request, messages.JobNumbers).jobs
 
     def events(self, callback: OnEvent, jobs: Sequence[int] = ()) -> EventFollower:
@@ -305,3 +307,9 @@ def _reconnect(value: Any) -> Any:
         except errors.UsageError as error:
             raise errors.UsageError(f"HETSCHED_RECONNECT: {error}") from None
     return RECONNECT_SECONDS if value is None else value
+
+
+def _listed(values: Any) -> Any:
+    """Return them as a tuple, unless they are what a request refuses, as a string is."""
+    is_list = isinstance(values, Iterable) and not isinstance(values, str)
+    return tuple(values) if is_list else values

@@ -68,6 +68,8 @@ def test_every_job_that_status_lists_can_be_explained(client: hetsched.Client) -
     for job in [client.submit("fft", batch="2x8x8") for _ in range(100)]:
         job.result(60)
     assert first.id in {line.job for line in client.status(limit=200)}
+    numbers = range(first.id, first.id + 2)
+    assert [line.job for line in client.status(["done"], jobs=numbers)] == [*numbers]
     assert client.explain(first.id).job == first.id
 
 
