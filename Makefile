@@ -56,7 +56,7 @@ demo: .venv/.installed-demo $(DEMO)/photographs.npy
 	$(BIN)/python examples/spectra.py $(DEMO)/photographs.npy $(DEMO)/spectra.npy $(DEMO)/spectra.png
 	@cat examples/next.txt
 
-# Tests wait for their daemons half of the time, so that two cores keep six processes busy.
+# Tests wait for their daemons two thirds of the time, so that two cores keep six processes busy.
 PROCESSES = 6
 PYTEST = pytest --numprocesses=$(PROCESSES) --dist=worksteal
 

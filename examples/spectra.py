@@ -5,7 +5,7 @@ python examples/spectra.py photographs.npy spectra.npy spectra.png
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 import matplotlib
@@ -57,14 +57,18 @@ def picture(planes: np.ndarray, spectra: np.ndarray, names: list[str], path: Pat
     plt.close(figure)
 
 
-def main(photographs: str, spectra: str, file: str) -> None:
-    planes, transformed = (np.load(path, mmap_mode="r") for path in (photographs, spectra))
-    if planes.shape != transformed.shape:
-        raise SystemExit(f"{spectra}: {transformed.shape}, the photographs are {planes.shape}")
-    names = Path(photographs).with_suffix(".txt").read_text(encoding="utf-8").splitlines()
-    picture(planes, transformed, names, Path(file))
-    print(f"{file}: photographs and their spectra")
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Draw photographs and their power spectra.")
+    for name in ("photographs", "spectra", "picture"):
+        parser.add_argument(name, type=Path)
+    given = parser.parse_args()
+    planes, spectra = (np.load(path, mmap_mode="r") for path in (given.photographs, given.spectra))
+    if planes.shape != spectra.shape:
+        raise SystemExit(f"{given.spectra}: {spectra.shape}, the photographs are {planes.shape}")
+    names = given.photographs.with_suffix(".txt").read_text(encoding="utf-8").splitlines()
+    picture(planes, spectra, names, given.picture)
+    print(f"{given.picture}: photographs and their spectra")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -398,7 +398,7 @@ def _check_keys(table: Any, location: str, is_profile: bool) -> None:
     for key in table:
         if key not in own:
             hint = closest_hint(key, own)
-            if key == "cores":
+            if key == "cores" and kind.is_core and "core" not in own:
                 hint = "; count says how many"
             elif key in MODELLED_KEYS:
                 hint = "; a machine profile, with a [load], has it"

@@ -30,7 +30,7 @@ class DeviceKind(msgspec.Struct, frozen=True, kw_only=True):
     can_be_missing: bool = False
     # Other processes use the memory of its devices too, so they are asked what is free.
     shares_memory: bool = False
-    runs_in_threads: bool = False  # A device's loop may run in one of the engine's process
+    runs_in_threads: bool = False  # A device's loop may run in a thread of the engine's process
     # Without a link it can compute a small job beside a larger one, as a `ShareableDevice`.
     runs_side_jobs: bool = False
     has_link: bool | None = None  # Memory of its own; None: as configured

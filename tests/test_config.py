@@ -92,6 +92,10 @@ def test_costs_are_a_gap_and_a_rate_or_a_time_a_unit() -> None:
             "[[device]]\nkind = 'cpu'\ncores = 2",
             ["device[0].cores: not a key of kind", "count says how many"],
         ),
+        (
+            "[[device]]\nkind = 'emulated'\ncores = 2",
+            ["device[0].cores: not a key of kind 'emulated'; did you mean 'core'?"],
+        ),
         ("[[device]]\nkind = 'cpu'\non_cpu = false", ["device[0].on_cpu: not a key of kind"]),
         ("[arena]\nwarm_for = 3", ["arena.warm_for: 3 should be a string such as '30s'"]),
         ("[[device]]\nkind = 'gpu'\nteam = false", ["device[0].team: not a key of kind 'gpu'"]),

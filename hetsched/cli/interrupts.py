@@ -22,7 +22,10 @@ _begun = threading.Event()
 
 
 def install_handler(end: Callable[[], object]) -> None:
-    """Note every Ctrl-C from now on; call `end`, which does not return, until `begin`."""
+    """Note every Ctrl-C from now on, and call `end`, which does not return.
+
+    From `begin` on it raises KeyboardInterrupt instead.
+    """
     is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_default and threading.current_thread() is threading.main_thread():
         _unseen.clear()

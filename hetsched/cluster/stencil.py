@@ -474,12 +474,11 @@ class StencilCoordinator:
         saved = self._checkpoint
         sources, iteration, name = self._inputs(), 0, ""
         if saved is not None:
-            held = [
-                Held(where, box)
-                for host, box in saved.held
-                if (where := host if host in self._members else saved.copies.get(host, ""))
-                in self._members
-            ]
+            held = []
+            for host, box in saved.held:
+                where = host if host in self._members else saved.copies.get(host, "")
+                if where in self._members:
+                    held.append(Held(where, box))
             if len(held) == len(saved.held):
                 sources, iteration, name = tuple(held), saved.iteration, saved.name
             else:

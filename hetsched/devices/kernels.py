@@ -18,6 +18,8 @@ SLOW_FIRST_RUN = 2.0
 as the fastest: PoCL takes 150 ms or more for another number of rows. Arbitrary."""
 MAX_JOBS = 8
 """Similar jobs whose stages' times are kept. Arbitrary."""
+MAX_RUNS = 4096
+"""Stages and rows that a job remembers, before it forgets them all. Arbitrary."""
 
 
 def kernel_key(job: DeviceJob, variant: Variant, chunk: int) -> Hashable:
@@ -102,6 +104,8 @@ class StageTimes:
             return False  # that isn't learnt
         key, pace, best = (stage.name, rows), seconds / rows, self._best.get(stage.name)
         if key not in self._seen:
+            if len(self._seen) >= MAX_RUNS:
+                self._seen.clear()
             self._seen.add(key)
             # What a stage has updated in place can't be computed again.
             can_repeat = {*stage.inputs} & {*stage.outputs} <= self._buffered

@@ -98,10 +98,8 @@ def probe(config: Config) -> Probe:
     ordered = [probes[name] for name in DEVICE_KINDS]
     processes = [process for part in ordered for process in part.processes]
     absent = {name: reason for part in ordered for name, reason in part.absent.items()}
-    replace, warm_for = (
-        msgspec.structs.replace,
-        float(config.arena.warm_for),
-    )  # msgspec encodes no subclass
+    replace = msgspec.structs.replace
+    warm_for = float(config.arena.warm_for)  # msgspec encodes no subclass of float
     if not config.stealing:  # no shared tails
         processes = [replace(p, device=replace(p.device, tail_group="")) for p in processes]
     return Probe(tuple(replace(process, warm_for=warm_for) for process in processes), absent)

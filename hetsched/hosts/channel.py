@@ -85,6 +85,7 @@ class LinkTimes(msgspec.Struct, frozen=True):
     bandwidth: float
     clock_offset: float
     about: dict[str, str]
+    """Versions and encryption."""
 
 
 class Measured(msgspec.Struct, frozen=True, tag=True):

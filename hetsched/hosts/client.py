@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ from hetsched.hosts.channel import (
 from hetsched.hosts.grid_hosts import GridHosts, GridSpec
 from hetsched.hosts.grid_messages import Open, layouts
 from hetsched.hosts.links import LARGE, measure
-from hetsched.hosts.shared_files import RowFile, absolute, folder_of, place_in
+from hetsched.hosts.shared_files import RowFile, absolute, place_in
 from hetsched.hosts.tcp import ClusterSpec, Rows, TcpHosts
 from hetsched.machine_limits import free_memory
 from hetsched.store.formats import open_array
@@ -485,7 +486,8 @@ class _MapResults(_ResultFiles):
         self._call, self._outputs = call, outputs
         self._layouts: tuple[UnitLayout, ...] | None = None
         self._out = tuple(out) if isinstance(out, tuple | list) else (out,)
-        self.folders = {folder_of(each) for each in self._out if is_path(each)}
+        files = [Path(paths.split_path(each).file) for each in self._out if is_path(each)]
+        self.folders = {file.resolve().parent for file in files}  # as those of the places
 
     def store(self, first: int, count: int, rows: Rows) -> None:
         call, values = self._call, list(rows.values())

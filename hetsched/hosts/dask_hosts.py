@@ -115,12 +115,16 @@ class DaskHosts(TcpHosts):
     def close(self) -> None:
         """Close all connections; the hosts stay."""
         super().close()
+
+        def hide(record: logging.LogRecord) -> bool:
+            return False
+
         logger = logging.getLogger("distributed.client")
-        was, logger.disabled = logger.disabled, True  # of a scheduler that has gone: a traceback
+        logger.addFilter(hide)  # of a scheduler that has gone: a traceback
         try:
             self._dask.close(CLOSE)
         finally:
-            logger.disabled = was
+            logger.removeFilter(hide)
 
     def refusals(self) -> list[errors.HetschedError]:
         with self._changed:

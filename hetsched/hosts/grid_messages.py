@@ -29,8 +29,8 @@ def layouts(arrays: Mapping[str, np.ndarray] | Iterable[tuple[str, np.ndarray]])
 class Open(msgspec.Struct, frozen=True, tag=True):
     """Take part in a job on a grid, as `me`; the fields are those of `Blocks`.
 
-    The checkpoints of jobs with the same `key` will do, too. `inputs` and `outputs` are the whole
-    arrays with `axes`.
+    `job` names its checkpoints, too; those of jobs with the same `key` will also do. `inputs` and
+    `outputs` are the whole arrays with `axes`.
     """
 
     epoch: int
@@ -60,7 +60,8 @@ class Close(msgspec.Struct, frozen=True, tag=True):
 class Cells(msgspec.Struct, frozen=True, tag=True):
     """Cells of rectangle `source` of those of `host`, after `iteration`, for the receiver's.
 
-    For each transfer, in order, an array of each input. `source` -1: of inputs that never change.
+    For each transfer, in order, an array of each input, sorted by name. `source` -1: of inputs
+    that never change.
     """
 
     job: str

@@ -64,7 +64,10 @@ def _start(settings: Settings) -> tuple[int, subprocess.Popen[bytes]]:
 
 
 async def place(settings: dict[str, Any], dask_worker: Any) -> tuple[str, str, int, str]:
-    """Return (machine, interface, port, token) of a worker's child, started unless it runs."""
+    """Return (machine, interface, port, token) of a worker's child, started unless it runs.
+
+    Runs in the Dask worker, whose event loop it must not block.
+    """
     if not hasattr(dask_worker, "hetsched_lock"):
         dask_worker.hetsched_lock, dask_worker.hetsched = asyncio.Lock(), None
     async with dask_worker.hetsched_lock:

@@ -40,8 +40,10 @@ class StrictRuntime(SimulatedRuntime):
     Parameters
     ----------
     memory : int, bytes
-    seed, costs
-        Of the costs, or (phase, units, bytes) -> seconds.
+    seed : int
+        Of the costs, if none are given.
+    costs : callable, optional
+        (phase, units, bytes) -> seconds.
     time : VirtualTime or RealTime, optional
         Virtual time with two copy engines, if none is given.
     ignores_waits : set of int

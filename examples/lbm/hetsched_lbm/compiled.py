@@ -25,11 +25,21 @@ they don't overlap, and computes several cells at once."""
 _ALONG = tuple(along for along, _ in DIRECTIONS)
 _ACROSS = tuple(across for _, across in DIRECTIONS)
 
-_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
-_compiled: Callable[..., Any] = numba.njit(**_OPTIONS, fastmath={"contract"})
-_compiled_any_order: Callable[..., Any] = numba.njit(
-    **_OPTIONS, fastmath={"nnan", "nsz", "reassoc"}
-)
+_Loop = Callable[..., Any]
+
+
+def _compiled(*fastmath: str) -> Callable[[_Loop], _Loop]:
+    """Return a decorator; `fastmath`: what LLVM may presume of numbers."""
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": set(fastmath)}
+
+    def compile_(function: _Loop) -> _Loop:
+        try:
+            loop: _Loop = numba.njit(cache=True, **options)(function)
+        except RuntimeError:  # no folder is writable
+            loop = numba.njit(**options)(function)
+        return loop
+
+    return compile_
 
 
 class _Collision(NamedTuple):
@@ -96,7 +106,7 @@ class CompiledFlow:
         return float(self._sums.sum()), float(change)
 
 
-@_compiled
+@_compiled("contract")
 def _step(
     f: Any,
     new: Any,
@@ -140,7 +150,7 @@ def _step(
     return change
 
 
-@_compiled
+@_compiled("contract")
 def _bounce(f: Any, y: int, first: int, number: int, links: Any, area: Any) -> None:
     """Replace populations that would come from a wall by those that went there."""
     starts, columns, codes, gains = links
@@ -152,7 +162,7 @@ def _bounce(f: Any, y: int, first: int, number: int, links: Any, area: Any) -> N
         area[k * COLUMNS + column - first] = value
 
 
-@_compiled
+@_compiled("contract")
 def _collide(area: Any, count: int, collision: Any, sums: Any) -> None:
     """Replace populations by those after the collision, as in `lattice`; add up rho - 1."""
     keep, axial, diagonal, half_force, push = collision
@@ -190,7 +200,7 @@ def _collide(area: Any, count: int, collision: Any, sums: Any) -> None:
         area[6 * COLUMNS + i] = keep * f6 + diagonal * (even - odd)
 
 
-@_compiled_any_order
+@_compiled("nnan", "nsz", "reassoc")
 def _largest_change(f: Any, y: int, first: int, count: int, area: Any) -> Any:
     largest = area[0] - area[0]
     for k in range(9):

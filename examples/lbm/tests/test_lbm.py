@@ -5,9 +5,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import hetsched_lbm
 import msgspec
 import numpy as np
 import pytest
@@ -208,6 +213,20 @@ def test_a_flow_goes_on_from_its_populations() -> None:
 
     np.testing.assert_array_equal(rest.outputs["velocity"], whole["velocity"])
     assert (WORKLOAD.errors(on, inputs, rest.outputs, Rows(0, 12, 12), 0) <= 1).all()
+
+
+def test_loops_are_compiled_where_no_folder_can_be_written(tmp_path: Path) -> None:
+    pytest.importorskip("numba")
+    package = tmp_path / "hetsched_lbm"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(hetsched_lbm.__file__).parent, package, ignore=ignored)
+    (package / "__pycache__").touch()  # stops root, too
+    homes = dict.fromkeys(["HOME", "XDG_CACHE_HOME"], "/dev/null")
+    environment = {**os.environ, **homes, "PYTHONPATH": str(tmp_path)}
+    environment.pop("NUMBA_CACHE_DIR", None)
+    subprocess.run(
+        [sys.executable, "-c", "import hetsched_lbm.compiled"], env=environment, check=True
+    )
 
 
 def test_snapshots_are_those_of_one_run(tmp_path: Path) -> None:

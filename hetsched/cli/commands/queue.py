@@ -327,13 +327,14 @@ def wait(
 ) -> None:
     with Control() as daemon:
         futures = [daemon.job(number) for number in dict.fromkeys(numbers)]
-        _, pending = concurrent.futures.wait(futures if timeout is not None else (), timeout)
-        if pending:
-            late = ", ".join(str(job.id) for job in futures if job in pending)
-            text = f"jobs {late} haven't ended; they continue"
-            if len(pending) == 1:
-                text = f"job {late} hasn't ended; it continues"
-            raise errors.WaitTimeout(f"after {units.format_seconds(timeout or 0.0)}: {text}")
+        if timeout is not None:
+            _, pending = concurrent.futures.wait(futures, timeout)
+            if pending:
+                late = ", ".join(str(job.id) for job in futures if job in pending)
+                text = f"jobs {late} haven't ended; they continue"
+                if len(pending) == 1:
+                    text = f"job {late} hasn't ended; it continues"
+                raise errors.WaitTimeout(f"after {units.format_seconds(timeout)}: {text}")
         states = []
         for job in futures:
             states.append(state := watch(job, from_start=False))

@@ -147,9 +147,13 @@ class AcceleratorStages:
             if self._has_new_rows:
                 self._load()
             flights = [
-                _Flight(piece, rows, {n: np.empty_like(a) for n, a in partials.items()}, events)
+                _Flight(
+                    piece,
+                    rows,
+                    {name: np.empty_like(array) for name, array in partials.items()},
+                    PhaseEvents(self._runtime),
+                )
                 for piece, rows in self._pieces
-                for events in [PhaseEvents(self._runtime)]
             ]
             run, times = _StageRun(part, stage, iteration, values), self._times
             seconds = self._run(run, flights)

@@ -36,8 +36,13 @@ class JacobiKernels:
         self._unchecked: set[int] = set()  # first rows of parts of A without a product so far
 
     def stages(self) -> Mapping[str, StageKernel]:
-        names = ("begin", "start", "move", "residual", "result")
-        return {name: getattr(self, name) for name in names}
+        return {
+            "begin": self.begin,
+            "start": self.start,
+            "move": self.move,
+            "residual": self.residual,
+            "result": self.result,
+        }
 
     def begin(self, call: StageCall) -> None:
         rows, a, b, outputs = call.rows, call.inputs["A"], call.inputs["b"], call.outputs

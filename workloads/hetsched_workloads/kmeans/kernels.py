@@ -48,7 +48,12 @@ class LloydKernels:
         self._label_matrix = functools.lru_cache(maxsize=2)(self._make_label_matrix)
 
     def stages(self) -> Mapping[str, StageKernel]:
-        return {name: getattr(self, name) for name in ("seed", "assign", "label", "result")}
+        return {
+            "seed": self.seed,
+            "assign": self.assign,
+            "label": self.label,
+            "result": self.result,
+        }
 
     def _blocks(self, count: int) -> Iterator[slice]:
         for first in range(0, count, self._step):

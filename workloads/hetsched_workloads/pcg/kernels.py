@@ -59,8 +59,15 @@ class PcgKernels:
             cholesky.compile_for(p.dtype, p.index_dtype)
 
     def stages(self) -> Mapping[str, StageKernel]:
-        start, iteration = ("begin", "start", "start_direction"), ("multiply", "advance", "direct")
-        return {name: getattr(self, name) for name in (*start, *iteration, "result")}
+        return {
+            "begin": self.begin,
+            "start": self.start,
+            "start_direction": self.start_direction,
+            "multiply": self.multiply,
+            "advance": self.advance,
+            "direct": self.direct,
+            "result": self.result,
+        }
 
     def own(self, call: StageCall) -> tuple[Any, Any, Any]:
         """Return values, columns and pointers of own rows as those of a matrix of its own."""
