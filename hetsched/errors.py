@@ -31,6 +31,7 @@ import msgspec
 MAX_MESSAGE = 10_000
 """Characters of a message sent to another process; the longest path has 4,096."""
 
+# EFBIG: Python ignores SIGXFSZ, so a file beyond RLIMIT_FSIZE is an error instead of a signal.
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Of a write for which there is no room: by the disk, a quota, a limit of files' sizes."""
 

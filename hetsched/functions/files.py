@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -44,8 +45,7 @@ class NewFile:
         if place.suffix not in FORMATS:
             raise DataError(f"{self.path}: its name must end with {FORMAT_NAMES}")
         output_files.check_output(self._given, (), "u1", force=True)
-        if not force and self.path.exists():
-            raise CantCreate(f"{self.path}: exists; remove it, or choose another name")
+        self._check_name()
         self.is_store = place.suffix == ZARR
         """Its chunks are files of their own, of which there shouldn't be too many."""
         self.output: output_files.OutputFile | None = None
@@ -54,6 +54,7 @@ class NewFile:
 
     def create(self, shape: Sequence[int], dtype: np.dtype[Any], axis: int, granule: int) -> Any:
         """Return an array to write to: an ndarray or a `Target`. Raises CantCreate, DataError."""
+        self._check_name()
         shape = tuple(map(int, shape))
         if not self.is_store:
             self.output = output_files.create_output(
@@ -66,6 +67,7 @@ class NewFile:
         nbytes = math.prod(shape) * dtype.itemsize
         output_files.check_room(self._place.file, self.output.fd, nbytes)
         self.output.store = output_files.packed_path(self.output.hidden)
+        shutil.rmtree(self.output.store, ignore_errors=True)  # a process ended while removing it
         chunks = (*shape[:axis], granule, *shape[axis + 1 :])
         with output_files.creation_errors(self._place.file):
             array = formats.library(ZARR).create_array(
@@ -73,10 +75,16 @@ class NewFile:
             )
         return Target(array, axis)
 
+    def _check_name(self) -> None:
+        if not self._force and self.path.exists():
+            raise CantCreate(f"{self.path}: exists; remove it, or choose another name")
+
     def find(self) -> output_files.OutputFile:
-        """Open what an earlier process has left. Raises FileNotFoundError."""
-        self.output = output_files.open_again(self._place.file, self._force)
-        return self.output
+        """Open what an earlier process has left. Raises OSError if there is nothing whole."""
+        self.output = output = output_files.open_again(self._place.file, self._force)
+        if self.is_store:  # else the process has ended after the store got its name
+            Path(output_files.packed_path(output.hidden)).stat()
+        return output
 
     def reopen(self, shape: Sequence[int], dtype: np.dtype[Any], axis: int, offset: int) -> Any:
         """Return the array that an earlier process has created, its values from `offset` on."""
@@ -95,7 +103,10 @@ class NewFile:
         if not math.prod(shape):
             return np.empty(shape, dtype)
         assert self.output is not None
-        array = np.memmap(self.output.hidden, dtype, "r+", self.output.offset, shape)
+        try:
+            array = np.memmap(self.output.hidden, dtype, "r+", self.output.offset, shape)
+        except OSError as error:  # such as a limit of address space
+            raise output_files.write_error(self._place.file, error) from error
         self._flush = array.flush
         return array
 
@@ -218,5 +229,6 @@ class Progress:
             raise output_files.write_error(str(self.files[0].path), error) from error
 
     def _sync(self) -> None:
-        for folder in {file.path.absolute().parent for file in self.files}:
-            output_files.sync_all(str(folder / "any"))
+        paths = [file.output.path for file in self.files if file.output is not None]
+        for path in {os.path.dirname(path): path for path in paths}.values():
+            output_files.sync_all(path)

@@ -10,7 +10,7 @@ import numpy as np
 
 from hetsched.errors import DataError, UsageError
 from hetsched.functions.call import PIECE_BYTES, Call, Outdated
-from hetsched.functions.files import NewFile, Progress, is_path
+from hetsched.functions.files import Header, NewFile, Progress, is_path
 from hetsched.functions.identity import function_name
 from hetsched.functions.profile import calls
 from hetsched.functions.workload import Layout
@@ -58,16 +58,19 @@ class Outputs:
 
     def _reopen(self, progress: Progress) -> None:
         """Go on with the files of an interrupted call, if it was the same."""
-        call = self._call
-        header = None
+        is_same = False
         try:
-            header = progress.found(call.load)
+            if (header := progress.found(self._call.load)) is not None:
+                self._take_over(progress, header)
+                is_same = True
         finally:
-            if header is None:
+            if not is_same:
+                progress.close()
                 for file in progress.files:
                     file.keep()
-        if header is None:
-            return
+
+    def _take_over(self, progress: Progress, header: Header) -> None:
+        call = self._call
         call.is_tuple, self._layouts = header.is_tuple, header.layouts
         places = zip(progress.files, header.layouts, header.files, strict=True)
         call.outputs = [

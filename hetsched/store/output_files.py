@@ -166,9 +166,9 @@ def discard_all(outputs: Iterable[PreparedOutput]) -> None:
 class OutputFile:
     """An unfinished file: its space is allocated, and its data must be written to `fd`.
 
-    End it with `publish`, or with `discard`, after `prepare`, too. `path` is the target, links
-    resolved; `mode` that of the file that is replaced, or None; `finished` the units that an
-    earlier daemon has completed in it.
+    End it with `publish`; after an error, or `prepare`, with `discard`. `path` is the target,
+    links resolved; `mode` that of the file that is replaced, or None; `finished` the units that
+    an earlier daemon has completed in it.
     """
 
     fd: int
@@ -200,24 +200,22 @@ class OutputFile:
         `sync`: wait until it is on disk. A file that replaces another is always synced: else a
         power cut could take both.
         """
-        try:
-            with creation_errors(self.path), open_folder(self.path) as folder:
-                temporary = self.store or self.hidden
-                if self.packed is not None:
-                    temporary = self._pack(self.packed, sync)
-                elif not self.store:
-                    self._complete(self.fd, sync)
-                elif sync or self.force:
-                    sync_all(self.store)
-                if temporary != self.hidden:
-                    _remove(self.hidden)
-                    _remove(parts_path(self.hidden))
-                if sync:
-                    fsync(self.path, folder)
-                inode = os.lstat(temporary).st_ino
-        except BaseException:
-            self.discard()
-            raise
+        with creation_errors(self.path), open_folder(self.path) as folder:
+            temporary = self.store or self.hidden
+            if self.packed is not None:
+                temporary = self._pack(self.packed, sync)
+            elif not self.store:
+                self._complete(self.fd, sync)
+            elif sync or self.force:
+                sync_all(self.store)
+            if not os.path.samestat(os.lstat(self.hidden), os.fstat(self.fd)):
+                raise _taken(self.path)  # without locks it was taken for a leftover
+            if self.packed is not None:
+                _remove(self.hidden)
+                _remove(parts_path(self.hidden))
+            if sync:
+                fsync(self.path, folder)
+            inode = os.lstat(temporary).st_ino
         self.is_prepared = True
         return PreparedOutput(os.fsencode(temporary), os.fsencode(self.path), self.force, inode)
 
@@ -252,10 +250,12 @@ class OutputFile:
         return path
 
     def publish(self, sync: bool = True) -> None:
-        try:
-            publish_or_discard([self.prepare(sync)], sync)
-        finally:
-            self.close()
+        prepared = self.prepare(sync)
+        self.is_prepared = False  # after an error the caller decides whether it is kept
+        prepared.publish(sync)
+        if self.store:  # only now, so that nothing is lost if the process ends before
+            _remove_hidden(self.hidden, os.fstat(self.fd).st_ino)
+        self.close()
 
     def discard(self) -> None:
         if self.fd >= 0 and not self.is_prepared:
@@ -432,51 +432,62 @@ def _usual_hidden(target: str) -> str:
 
 
 def _open_hidden(target: str, alone: bool) -> tuple[int, str]:
-    """Open a new hidden file; replace one that a killed process has left: its lock is free."""
-    hidden = _usual_hidden(target)
-    while True:
-        try:
-            if (leftover := _open_locked(hidden, target, os.O_RDWR)) is not None:
-                _remove_all(hidden)
+    """Open a new hidden file; replace one that a killed process has left: its lock is free.
+
+    Unless it has to be `alone`, another name serves if this one can't be had.
+    """
+    hidden, new = _usual_hidden(target), os.O_RDWR | os.O_CREAT | os.O_EXCL
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            leftover = _open_locked(hidden, target, os.O_RDWR, needs_lock=not alone)
+            try:
+                _remove(parts_path(hidden))
+                _remove(packed_path(hidden))
+                Path(hidden).unlink()  # last: now the name is free for others
+            finally:
                 os.close(leftover)
-        except FileNotFoundError:
-            pass
-        except errors.CantCreate:
-            if alone:
-                raise
-            hidden = _hidden_path(target, secrets.token_hex(8))
-        with contextlib.suppress(FileExistsError):  # another process was faster
-            fd = _open_locked(hidden, target, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-            if fd is not None:
-                return fd, hidden
+        fd = _open_locked(hidden, target, new)
+    except (errors.CantCreate, OSError):
+        if alone:
+            raise
+        hidden = _hidden_path(target, secrets.token_hex(8))
+        fd = _open_locked(hidden, target, new)
+    return fd, hidden
 
 
 def open_again(path: str, force: bool = False) -> OutputFile:
     """Open an unfinished file that a process has left. Raises FileNotFoundError, CantCreate."""
     target, mode = _checked_target(path, force, ())
     hidden = _usual_hidden(target)
-    if (fd := _open_locked(hidden, target, os.O_RDWR)) is None:
-        raise FileNotFoundError
+    fd = _open_locked(hidden, target, os.O_RDWR)
     return OutputFile(fd, target, hidden, force, mode)
 
 
-def _open_locked(hidden: str, target: str, flags: int) -> int | None:
-    """Open a hidden file, and lock it; None: who had it locked has removed it meanwhile."""
-    fd = os.open(hidden, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+def _open_locked(hidden: str, target: str, flags: int, needs_lock: bool = False) -> int:
+    """Open a hidden file, and lock it. Raises CantCreate if another process has it or had it.
+
+    `needs_lock`: a file system without locks can't tell whether one has it.
+    """
+    try:
+        fd = os.open(hidden, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    except FileExistsError:  # it was faster
+        raise _taken(target) from None
+    is_locked = True
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        raise errors.CantCreate(
-            f"{target}: another process or call is writing it; wait for it, or give another name"
-        ) from None
-    except OSError:  # a file system without locks
-        pass
-    with contextlib.suppress(FileNotFoundError):
-        if os.path.samestat(os.fstat(fd), os.lstat(hidden)):
+    except OSError as error:
+        is_locked = not needs_lock and not isinstance(error, BlockingIOError)
+    with contextlib.suppress(FileNotFoundError):  # it has removed the file meanwhile
+        if is_locked and os.path.samestat(os.fstat(fd), os.lstat(hidden)):
             return fd
     os.close(fd)
-    return None
+    raise _taken(target)
+
+
+def _taken(target: str) -> errors.CantCreate:
+    return errors.CantCreate(
+        f"{target}: another process or call is writing it; wait for it, or give another name"
+    )
 
 
 def allocate(path: str, fd: int, nbytes: int) -> None:

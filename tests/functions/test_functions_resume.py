@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import hetsched
-from hetsched import CantCreate, DataError, UsageError
+from hetsched import CantCreate, DataError, IOFailure, UsageError
 
 pytest.importorskip("h5py")
 pytest.importorskip("tifffile")
@@ -33,6 +34,8 @@ def doubled(block, factor=2):
         log.writelines(f"{{unit}}\\n" for unit in block[:, 0].astype(int))
     if os.path.exists("broken") and {LAST} in block[:, 0]:
         raise ZeroDivisionError
+    if os.path.exists("theirs") and {LAST} in block[:, 0]:
+        os.rename("theirs", "y.zarr" if os.path.isdir("theirs") else "y.npy")
     if os.path.exists("killed") and {LAST} in block[:, 0]:
         os.abort()
     return factor * block
@@ -112,6 +115,59 @@ def test_after_the_end_of_the_process_too(folder: Path, out: str) -> None:
 
     assert computed() == sorted({*range(UNITS)} - done)
     np.testing.assert_array_equal(read(out), 2 * module()["X"])
+
+
+@pytest.mark.parametrize("out", ["y.npy", "y.zarr"])
+def test_a_name_that_another_process_took_costs_nothing(folder: Path, out: str) -> None:
+    script, theirs = module(), Path("theirs")
+    theirs.touch() if out == "y.npy" else theirs.mkdir()
+    with pytest.raises(CantCreate, match="meanwhile"):
+        hetsched.map(script["doubled"], script["X"], out=out, resume=True)
+    Path(out).rename(theirs)
+    Path("log").unlink()
+    theirs.unlink() if out == "y.npy" else theirs.rmdir()
+    hetsched.map(script["doubled"], script["X"], out=out, resume=True)
+
+    assert not Path("log").exists()
+    np.testing.assert_array_equal(read(out), 2 * script["X"])
+    assert [path.name for path in folder.iterdir()] == [out]
+
+
+@pytest.mark.parametrize("engine", ["cores"], indirect=True)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_store_survives_the_end_of_the_process_while_it_gets_its_name(
+    folder: Path, when: str
+) -> None:
+    call = "hetsched.map(doubled, X, out='y.zarr', resume=True)"
+    end = "os.rename = lambda *names: (%s, os._exit(9))"
+    end %= "real(*names)" if when == "after" else "0"
+    command = [sys.executable, "-c", f"{SCRIPT}\nreal = os.rename\n{end}\n{call}"]
+    assert subprocess.run(command, check=False, timeout=120).returncode == 9
+    assert len(noted()) == UNITS
+    Path("log").unlink()
+    if when == "after":
+        np.testing.assert_array_equal(read("y.zarr"), 2 * module()["X"])
+        Path("y.zarr").rename("z.zarr")
+    command = [sys.executable, "-c", f"{SCRIPT}\n{call}"]
+    subprocess.run(command, check=True, timeout=120)
+
+    assert Path("log").exists() == (when == "after")
+    np.testing.assert_array_equal(read("y.zarr"), 2 * module()["X"])
+    assert not list(folder.glob(".*"))
+
+
+def test_a_file_that_can_not_be_mapped_is_named_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(np.memmap):
+        def __new__(cls, *arguments: Any, **named: Any) -> Full:
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    done, script = interrupted("y.npy"), module()
+    with monkeypatch.context() as context:
+        context.setattr(np, "memmap", Full)
+        with pytest.raises(IOFailure, match=r"y\.npy: Cannot allocate memory"):
+            hetsched.map(script["doubled"], script["X"], out="y.npy", resume=True)
+    hetsched.map(script["doubled"], script["X"], out="y.npy", resume=True)
+    assert computed() == sorted({*range(UNITS)} - done)
 
 
 LOCKED = """

@@ -183,6 +183,16 @@ def test_what_can_not_be_opened_or_created(tmp_path: Path) -> None:
             hetsched.map(doubled, X, out=tmp_path / path)
 
 
+def test_a_file_that_appears_meanwhile_is_refused_without_flags(tmp_path: Path) -> None:
+    def creates(block: np.ndarray) -> np.ndarray:
+        (tmp_path / "y.npy").touch()
+        return block
+
+    with pytest.raises(CantCreate, match=r"y\.npy: exists; remove it, or choose another name"):
+        hetsched.map(creates, X, out=tmp_path / "y.npy")
+    assert [path.name for path in tmp_path.iterdir()] == ["y.npy"]
+
+
 def test_a_full_disk_is_no_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*arguments: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

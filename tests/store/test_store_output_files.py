@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -46,6 +47,94 @@ def test_an_output_is_not_seen_until_it_is_published(tmp_path: Path) -> None:
     assert [name for name in before if not name.startswith(".")] == []
     assert os.listdir(tmp_path) == ["y.npy"]
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), np.arange(6).reshape(2, 3))
+
+
+def hidden_of(path: Path) -> Path:
+    output = create_output(str(path), (3,), "f8")
+    output.discard()
+    return Path(output.hidden)
+
+
+def leave_folder(hidden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden.mkdir()
+
+
+def leave_link(hidden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden.symlink_to(hidden)
+
+
+def leave_what_stays(hidden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a sticky folder a file of another user."""
+    hidden.touch()
+    unlink = os.unlink
+
+    def refuse(path: Path, **named: object) -> None:
+        if Path(path) == hidden:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+        unlink(path)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+
+
+@pytest.mark.parametrize("leave", [leave_folder, leave_link, leave_what_stays])
+def test_what_can_not_be_replaced_is_in_nobodys_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leave: Callable[..., None]
+) -> None:
+    hidden = hidden_of(tmp_path / "y.npy")
+    leave(hidden, monkeypatch)
+    create(tmp_path / "y.npy", alone=True)
+
+    save_array(str(tmp_path / "y.npy"), np.ones(3))
+
+    assert np.load(tmp_path / "y.npy").tolist() == [1, 1, 1]
+    assert sorted(tmp_path.iterdir()) == sorted([hidden, tmp_path / "y.npy"])
+
+
+def test_two_writers_do_not_share_a_file_without_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    path = tmp_path / "y.npy"
+    for number, file in enumerate([create_output(str(path), (3,), "f8", True) for _ in range(2)]):
+        file.write(np.full(3, number, "f8").tobytes(), file.offset)
+        file.publish()
+        assert np.load(path).tolist() == [number] * 3
+    assert os.listdir(tmp_path) == ["y.npy"]
+
+
+def test_a_new_file_that_another_process_locks_first_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden, lock = hidden_of(tmp_path / "y.npy"), fcntl.flock
+    others: list[int] = []
+
+    def lock_second(fd: int, how: int) -> None:
+        if not others:
+            others.append(os.open(hidden, os.O_RDWR))
+            lock(others[0], how)
+        lock(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", lock_second)
+    save_array(str(tmp_path / "y.npy"), np.ones(3))
+
+    os.close(others[0])
+    assert sorted(tmp_path.iterdir()) == sorted([hidden, tmp_path / "y.npy"])
+
+
+def test_a_hidden_file_of_another_writer_is_not_published(tmp_path: Path) -> None:
+    output = create_output(str(tmp_path / "y.npy"), (3,), "f8")
+    (tmp_path / "theirs").write_text("theirs")
+    (tmp_path / "theirs").replace(output.hidden)
+
+    with pytest.raises(CantCreate, match="another process or call is writing it"):
+        output.publish()
+    output.discard()
+
+    assert Path(output.hidden).read_text() == "theirs"
+    assert not (tmp_path / "y.npy").exists()
 
 
 def test_the_umask_applies(tmp_path: Path) -> None:
