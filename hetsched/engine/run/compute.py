@@ -90,7 +90,7 @@ class Computation:
             if not self.dispatcher.is_finished:
                 self._runner.report_progress(attempt)
         if self._parts.marking is not None:  # afterwards the files get their names
-            await asyncio.shield(self._parts.marking)
+            await self._parts.marking
 
     def edges(self) -> list[int]:
         ranges = [pair for pairs in self._ranges.values() for pair in pairs]
@@ -187,7 +187,7 @@ class FinishedParts:
         self._ranges = job.finished
         self._new: list[tuple[int, int]] = []
         self._due = time.monotonic() + MARK_SECONDS
-        self.marking: asyncio.Task[None] | None = None
+        self.marking: asyncio.Future[None] | None = None
 
     def add(self, first: int, end: int) -> None:
         if not self._is_kept:
@@ -216,13 +216,15 @@ class FinishedParts:
         text = f"writing {', '.join(hidden for hidden, *_ in files)} to disk"
         work = entering(text, lambda: output_files.mark_finished(files, identity, ranges))
 
-        async def mark() -> None:
-            try:
-                seconds = self._engine.deadlines.step
-                await self._engine.disk.call(work, release=close, deadline=seconds)
-            except Exception as error:  # the job goes on; the disk is reported when it publishes
-                log.warning("finished parts can't be marked: %s", error)
-            self._due = time.monotonic() + MARK_SECONDS
-            self.marking = None
+        # Not a task: a daemon that stops may close the loop before a mark has ended.
+        self.marking = self._engine.loop.create_future()
+        seconds = self._engine.deadlines.step
+        self._engine.disk.submit(work, self._on_marked, release=close, deadline=seconds)
 
-        self.marking = self._engine.loop.create_task(mark())
+    def _on_marked(self, value: None, error: BaseException | None) -> None:
+        if error is not None:  # the job goes on; the disk is reported when it publishes
+            log.warning("finished parts can't be marked: %s", error)
+        self._due = time.monotonic() + MARK_SECONDS
+        marking, self.marking = self.marking, None
+        if marking is not None and not marking.done():  # else the job was aborted meanwhile
+            marking.set_result(None)
