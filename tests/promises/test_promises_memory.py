@@ -15,6 +15,7 @@ from served import PLUG_INS, Daemon, Gate, computes, refused, serving, until
 from toys import diffused
 
 import hetsched
+from hetsched.job import Done
 
 GPU = """
 [[device]]
@@ -102,6 +103,20 @@ def test_gpus_without_room_to_save_their_rows_store_them_after_each_iteration() 
         np.testing.assert_allclose(job.result(60).y, diffused(x, 3))
         assert job.report is not None and held.nbytes == 1 << 20
         assert "no room in shared memory for 1.22 MiB" in "".join(job.report.notes)
+
+
+def test_no_result_is_released_for_saved_rows_that_would_not_fit_anyway() -> None:
+    x = np.random.default_rng(1).standard_normal((160, 1000))
+    config = GPU.replace("64KiB", "512KiB") + SIDE + '[arena]\nlimit = "6576KiB"\n'
+    with serving(config) as daemon, daemon.client() as client:
+        with daemon.client() as gone:
+            left = gone.submit("fft", batch="1x16x16").id
+        until(lambda: isinstance(client.show(left), Done))
+        job = client.submit("toys:Diffusion", x, rows=160, columns=1000, iterations=3)
+        np.testing.assert_allclose(job.result(60).y, diffused(x, 3))
+        assert job.report is not None
+        assert "no room in shared memory for 1.22 MiB" in "".join(job.report.notes)
+        assert client.job(left).result(60).shape == (1, 16, 16)
 
 
 def test_what_a_kernel_does_not_write_in_device_memory_is_zero(client: hetsched.Client) -> None:

@@ -138,20 +138,23 @@ class JobArrays:
     def _allocate_saved(self, arrays: Sequence[ArraySpec]) -> None:
         """Allocate what devices save their rows in, or nothing, with a note."""
         before = len(self._allocated)
+        nbytes = sum(array_bytes(array, self.job.load) for array in arrays)
+        # If not, to allocate would release kept results for nothing.
+        may_fit = self.nbytes + nbytes <= self._arena.limit
         try:
-            segments = [self._allocate(array_bytes(each, self.job.load)) for each in arrays]
+            if may_fit or self._needs_saved:
+                segments = [self._allocate(array_bytes(each, self.job.load)) for each in arrays]
+                self.stored += map(self._layout, arrays, segments)
+                return
         except errors.TryAgain:
             if self._needs_saved:
                 raise
             while len(self._allocated) > before:
                 self._arena.release(self._allocated.pop())
-            nbytes = sum(array_bytes(array, self.job.load) for array in arrays)
-            self.notes.append(
-                "GPUs store their rows after each iteration: no room in shared memory for"
-                f" {format_bytes(nbytes)} to save them in (arena.limit in the config)"
-            )
-            return
-        self.stored += map(self._layout, arrays, segments)
+        self.notes.append(
+            "GPUs store their rows after each iteration: no room in shared memory for"
+            f" {format_bytes(nbytes)} to save them in (arena.limit in the config)"
+        )
 
     def _allocate(self, nbytes: int) -> int:
         segment = self._arena.allocate(nbytes, self.job.owner, zero=self._zero)
