@@ -200,7 +200,10 @@ class Engine:
         return DeviceList(self.fleet.infos, absent, failures.restricted(now))
 
     def switch_devices(self, enable: Sequence[str], disable: Sequence[str]) -> None:
-        """Let later jobs, and running iterative ones, use devices or not. Raises UsageError."""
+        """Let later jobs, and running iterative ones, use devices or not.
+
+        Raises UsageError; then nothing has changed.
+        """
         names = [info.name for info in self.fleet.infos]
         for name in (*enable, *disable):
             if name not in names:

@@ -117,8 +117,8 @@ class Scheduler:
         self.advance()
 
     def advance(self) -> None:
-        """Start queued jobs until one stays active, then small ones beside it. Reentrant."""
-        if self._is_advancing:
+        """Start queued jobs until one stays active, then small ones beside it."""
+        if self._is_advancing:  # a nested call leaves it to the outer loop
             return
         self._is_advancing = True
         try:

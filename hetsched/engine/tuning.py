@@ -83,7 +83,8 @@ class TunedKind:
 
 
 def begun_steps() -> dict[str, tuple[float, float]]:
-    """Return the steps begun in the last day: what was left then, and when. Some were in vain."""
+    """Return the steps begun in the last day: what was left then, and when."""
+    # One after which as much is left was in vain: else every `hetsched run` would try it again.
     try:
         found = msgspec.json.decode(
             _steps_path().read_bytes(), type=dict[str, tuple[float, float]]

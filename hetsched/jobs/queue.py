@@ -144,7 +144,10 @@ class JobQueue:
         self._running[job.number] = job
 
     def requeue(self, job: JobRecord, code: int) -> bool:
-        """Let a job whose run failed wait for another one, if it may have one."""
+        """Let a job whose run failed wait for another one, behind the others of its priority.
+
+        If it may have none, return False, and change nothing.
+        """
         if code in PERMANENT_CODES or job.failures >= job.retries:
             return False
         job.failures += 1

@@ -299,7 +299,10 @@ class KeptResults:
         return True
 
     def make_room(self, nbytes: int, in_use: Collection[int] = ()) -> None:
-        """Release the oldest results, none that is awaited nor whose memory is all `in_use`."""
+        """Release `nbytes` of the oldest results, none that is awaited.
+
+        Segments `in_use` don't count: to release them frees nothing.
+        """
         if nbytes <= 0:
             return
         now = time.monotonic()

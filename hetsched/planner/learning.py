@@ -90,7 +90,7 @@ def learn(run: Run) -> Lessons:
     until = co_runners_end(
         [each.info for each in working], [(each.info, each.span[1]) for each in counted]
     )
-    start = min((run.span[0] for run in working if run.info.clock == "wall"), default=0.0)
+    start = min((each.span[0] for each in working if each.info.clock == "wall"), default=0.0)
     samples: dict[tuple[str, str, CoRunners], list[Sample]] = {}
     for each in working:
         name = each.info.name

@@ -185,6 +185,7 @@ _file_numbers = itertools.count()
 
 def file_key(fd: int) -> int:
     """Return a new key for an open file: negative, unlike a segment's id, and never used again."""
+    # A descriptor's number is reused while device processes still have the old file attached.
     return -1 - (next(_file_numbers) * _MAX_DESCRIPTORS + fd)
 
 

@@ -417,7 +417,7 @@ class Attempt:
         runner, failures = self.runner, self.runner.failures
         assignment, reason = self.assignments[device], failure.error.message
         was_preparing = failure.chunk is None and device not in self.prepared
-        if failure.cause == "fault":
+        if failure.cause == "fault":  # the process ends; its loss is the next event
             return
         if failure.variant:  # another one computes its chunks
             self._leave_race(device, failure.variant, reason)
@@ -446,6 +446,7 @@ class Attempt:
         others = [d for d in self.runner.failures.remaining(job.devices) if d != device]
         may_depend = self.step in KERNEL_STEPS and not job.measure
         kinds = {self.infos[d].variant_kind for d in others if d in self.infos}
+        # A kernel that fails on a core would fail on all of them.
         is_other = own.link or not (own.is_core or kinds <= {own.variant_kind})
         return is_other and bool(others) and may_depend
 
