@@ -13,7 +13,6 @@ import pytest
 pytest.importorskip("skimage")
 pytest.importorskip("matplotlib")
 Image = pytest.importorskip("PIL.Image")
-STRESS = pytest.mark.stress
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 
@@ -47,8 +46,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("spectra.py", ["photographs.npy", "spectra.npy"], "", 0.0),
         ("denoise.py", ["photographs.npy"], r"([\d.]+) of the error left", 0.2),
-        pytest.param("drift.py", [], r"off by at most ([\d.]+) pixels", 0.1, marks=STRESS),
-        pytest.param("textures.py", [], r"off from the variance by ([\d.]+)", 0.1, marks=STRESS),
+        ("drift.py", [], r"off by at most ([\d.]+) pixels", 0.1),
+        ("textures.py", [], r"off from the variance by ([\d.]+)", 0.1),
         ("foam.py", ["foam.zarr"], r"([\d.]+) of voxels wrong", 0.03),
     ],
 )
