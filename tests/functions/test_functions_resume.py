@@ -15,6 +15,7 @@ import pytest
 
 import hetsched
 from hetsched import CantCreate, DataError, IOFailure, UsageError
+from hetsched.functions.files import NewFile
 
 pytest.importorskip("h5py")
 pytest.importorskip("tifffile")
@@ -131,6 +132,23 @@ def test_a_name_that_another_process_took_costs_nothing(folder: Path, out: str) 
     assert not Path("log").exists()
     np.testing.assert_array_equal(read(out), 2 * script["X"])
     assert [path.name for path in folder.iterdir()] == [out]
+
+
+def test_a_sync_that_fails_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    script = module()
+    Path("y.npy").touch()
+    with monkeypatch.context() as context:
+        context.setattr(os, "fsync", fail)
+        with pytest.raises(IOFailure, match=r"y\.npy: Input/output error"):
+            hetsched.map(script["doubled"], script["X"], out=NewFile("y.npy", True), resume=True)
+    Path("log").unlink()
+    hetsched.map(script["doubled"], script["X"], out=NewFile("y.npy", True), resume=True)
+
+    assert not Path("log").exists()
+    np.testing.assert_array_equal(np.load("y.npy"), 2 * script["X"])
 
 
 @pytest.mark.parametrize("engine", ["cores"], indirect=True)
