@@ -15,7 +15,6 @@ from served import PLUG_INS, Daemon, Gate, computes, refused, serving, until
 from toys import diffused
 
 import hetsched
-from hetsched.job import Done
 
 GPU = """
 [[device]]
@@ -111,7 +110,7 @@ def test_no_result_is_released_for_saved_rows_that_would_not_fit_anyway() -> Non
     with serving(config) as daemon, daemon.client() as client:
         with daemon.client() as gone:
             left = gone.submit("fft", batch="1x16x16").id
-        until(lambda: isinstance(client.show(left), Done))
+        until(lambda: client.status(["done"], jobs=[left]))
         job = client.submit("toys:Diffusion", x, rows=160, columns=1000, iterations=3)
         np.testing.assert_allclose(job.result(60).y, diffused(x, 3))
         assert job.report is not None
