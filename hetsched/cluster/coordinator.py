@@ -178,7 +178,9 @@ def table(fields: Sequence[str], work: Mapping[str, Any]) -> list[str]:
     """Return what each host did, a line each."""
 
     def cell(value: float | None) -> str:
-        return "-" if value is None else number(value) if type(value) is float else str(value)
+        if value is None:
+            return "-"
+        return number(value) if isinstance(value, float) else str(value)
 
     rows = [
         [host, *(cell(getattr(each, name)) for name in fields), each.lost and f"lost: {each.lost}"]

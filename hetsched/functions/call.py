@@ -94,9 +94,11 @@ class Race:
 
     def is_others_turn(self) -> bool:
         """Return whether the other function is to compute the next block."""
+        if self.is_over:
+            return False
         for is_other, seconds in self.seconds.items():
-            if len(seconds) < TRIED or self.is_over:
-                return is_other and not self.is_over
+            if len(seconds) < TRIED:
+                return is_other
         self._blocks += 1
         own, other = map(statistics.median, self.seconds.values())
         return (other < own) != (self._blocks % RETRY_BLOCKS == 0)

@@ -94,7 +94,9 @@ class JobArrays:
         job, stored = self.job, self.job.inputs.get(spec.name)
         if stored is not None:
             is_usable = job.in_threads or not stored.lent
-            if is_plain(stored, spec) if job.iterative is not None else is_usable:
+            if job.iterative is not None:
+                is_usable = is_plain(stored, spec)
+            if is_usable:
                 return stored
         segment = self._allocate(array_bytes(spec, job.load))
         if stored is not None:
