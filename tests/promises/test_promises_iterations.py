@@ -206,7 +206,7 @@ def test_a_disabled_device_hands_over_its_rows(
 
 def test_ctrl_c_of_run_saves_a_checkpoint_that_run_continues(tmp_path: Path) -> None:
     place, path = Place(tmp_path), str(tmp_path / "job.npz")
-    words = ("run", DIFFUSION, "--rows", "24", "--iterations", "300")
+    words = ("run", DIFFUSION, "--rows", "24", "--iterations", "3000")
     slow = ("--slow-until", str(tmp_path / "go"), "--checkpoint", path, "--every", "1h")
     with place.started(*words, *slow) as process:
         until((tmp_path / "go.begun").exists)
@@ -215,4 +215,4 @@ def test_ctrl_c_of_run_saves_a_checkpoint_that_run_continues(tmp_path: Path) -> 
     assert (process.returncode, f"--resume {path} continues" in err) == (130, True)
     assert os.path.exists(path)
     report = place.call(*words, "--resume", path, "--verify", "--json").json
-    assert (report["verified"], report["iterations"]) == (True, 300)
+    assert (report["verified"], report["iterations"]) == (True, 3000)
