@@ -11,6 +11,7 @@ import math
 import re
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -83,15 +84,27 @@ def measure_lock(call: Call, done: int, end: int) -> tuple[int, list[float], boo
 
 
 def _seconds_in_threads(call: Call, first: int, units: int, count: int) -> float:
-    """Compute `units` in this thread, and as many in each of the others of `count`."""
+    """Compute `units` in this thread, and as many in each of the others of `count`; return the
+    seconds of the slowest, without those in which other programs had its core.
+    """
+    seconds: list[float] = []
 
     def compute(start: int) -> None:
+        begun, delayed = time.perf_counter(), _delayed_seconds()
         call.compute_here(start, start + units)
+        seconds.append(time.perf_counter() - begun - (_delayed_seconds() - delayed))
 
     starts = range(first, first + count * units, units)
-    begun = time.perf_counter()
     together(call, [functools.partial(compute, start) for start in starts])
-    return time.perf_counter() - begun
+    return max(seconds)
+
+
+def _delayed_seconds() -> float:
+    """Return how long this thread was able to run and had no core; 0.0 if Linux doesn't say."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) * 1e-9
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 def reason_against(call: Call) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,13 @@ def differences(block):
 @hetsched.divisible
 def decorated(block):
     return process(block)
+
+NUMBERS = np.linspace(0.0, 1.0, 400_000)
+
+def lets_others_run(block):
+    for _ in block:
+        np.sin(NUMBERS)
+    return np.full(block.shape, os.getpid())
 
 def both(x, w, *, names):
     return slow(x) + w.sum(), np.full((len(x), len(names)), 7, "int16")
@@ -82,9 +91,9 @@ ATTEMPTS = 20
 """On a busy machine it isn't always seen that two threads are no faster than one."""
 
 
-def processes(call: Callable[[float], np.ndarray]) -> set[int]:
+def processes(call: Callable[[float], np.ndarray], attempts: int = ATTEMPTS) -> set[int]:
     """Return the processes that compute `call`, a new kind of call for each number."""
-    for attempt in range(ATTEMPTS):
+    for attempt in range(attempts):
         found = set(np.unique(call(attempt + 0.5)).astype(int)) - {os.getpid()}
         if found:
             return found
@@ -93,6 +102,18 @@ def processes(call: Callable[[float], np.ndarray]) -> set[int]:
 
 def test_they_are_called_in_a_process_for_each_core(slow: Any) -> None:
     assert len(processes(lambda by: hetsched.map(slow.process, X, by=by))) == 2
+
+
+def test_a_busy_core_is_not_taken_for_the_lock(slow: Any) -> None:
+    core = min(os.sched_getaffinity(0))
+    code = f"import os; os.sched_setaffinity(0, [{core}])\nwhile True: pass"
+    programs = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(3)]
+    try:
+        assert not processes(lambda by: hetsched.map(slow.lets_others_run, X[int(by) :]), 1)
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
 
 
 def test_so_are_decorated_ones(slow: Any) -> None:
