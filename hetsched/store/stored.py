@@ -90,16 +90,19 @@ class Place:
         self._target.write(self._first, self._end, values)
 
 
-def drop_pages(block: Any) -> None:
-    """Take a block's pages out of memory if it lies in a memory map: its file keeps the values."""
-    base = block
-    while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
-        base = base.base
-    if not isinstance(base, np.memmap) or base.mode not in ("r", "r+", "w+") or not block.size:
-        return  # with mode c, what was written is in the pages only
+def is_mapped(array: Any) -> bool:
+    """Return whether an array lies in a memory map whose file keeps what is written to it."""
+    while isinstance(array, np.ndarray) and not isinstance(array, np.memmap):
+        array = array.base
+    return isinstance(array, np.memmap) and array.mode in ("r", "r+", "w+")
+
+
+def drop_pages(block: np.ndarray) -> None:
+    """Take the pages of a block that `is_mapped` out of memory."""
+    base: Any = block
     while isinstance(base, np.ndarray):
         base = base.base
-    if isinstance(base, mmap.mmap):
+    if isinstance(base, mmap.mmap) and block.size:
         origin = np.frombuffer(base, np.uint8).ctypes.data
         low, high = (int(bound) - origin for bound in np.lib.array_utils.byte_bounds(block))
         low -= low % mmap.PAGESIZE
