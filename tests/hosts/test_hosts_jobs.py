@@ -318,7 +318,8 @@ def test_hosts_read_their_own_rows(cluster: Cluster, tmp_path: Path, job: str) -
         with contextlib.suppress(FileNotFoundError):
             (tmp_path / "other.npy").rename(tmp_path / "x.npy")
 
-    with pytest.raises(errors.DataError, match=r"isn't the coordinator's file|is truncated"):
+    texts = "isn't the coordinator's file|is truncated|has been shortened"  # depending on when
+    with pytest.raises(errors.DataError, match=texts):
         if job == "function":
             client.map("numpy:abs", tmp_path / "x.npy", follow=replace)
         else:
