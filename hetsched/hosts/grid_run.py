@@ -353,7 +353,9 @@ class GridRun:
             self._save(order)
 
     def _sweep(self, steps: int) -> float:
-        """Advance all rectangles; return the seconds that jobs computed."""
+        """Advance all rectangles; return the seconds of their iterations, without copies of whole
+        rectangles: these, too, are fewer with longer sweeps.
+        """
         job, computing = self._job, 0.0
         inputs = [layout.name for layout in job.inputs]
         outputs = [layout.name for layout in job.outputs]
@@ -368,7 +370,8 @@ class GridRun:
             self._check()
             for rectangle, each in zip(self._rectangles.values(), self._running, strict=True):
                 each.result()
-                computing += (each.report and each.report.seconds) or 0.0
+                devices = each.report.devices if each.report else ()
+                computing += max((d.phases.total for d in devices if d.phases), default=0.0)
                 for before, after in job.state.items():
                     arrays = rectangle.arrays
                     arrays[before], arrays[after] = arrays[after], arrays[before]
