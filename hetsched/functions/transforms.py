@@ -19,8 +19,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.fft
 
+from hetsched.functions.call import Race
 from hetsched.functions.profile import SMALL, SPLIT, calls
-from hetsched.functions.run import divided
+from hetsched.functions.run import MAX_KINDS, divided
+from hetsched.functions.session import session
 
 DTYPES = frozenset(map(np.dtype, ("float32", "float64", "complex64", "complex128")))
 """Of floating-point arrays that are divided; so are integers, which count as float64."""
@@ -41,7 +43,7 @@ and comes before complex ones, or after them."""
 SINGLE = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
 """Transforms along one axis; each has variants for two and for several."""
 NAMES = tuple(f"{name}{count}" for count in ("", "2", "n") for name in SINGLE)
-UNUSUAL = "unusual arguments"
+UNUSUAL, OWN_THREADS = "unusual arguments", "faster on a library's threads"
 originals = {name: getattr(scipy.fft, name) for name in scipy.fft.__all__}
 """SciPy's own functions, whatever takes their place later."""
 
@@ -113,10 +115,9 @@ def transform(library: Library, name: str, x: Any, given: Mapping[str, Any]) -> 
         elif library.has_backend():
             why = "another backend"
         elif x.nbytes >= (library.threshold or 0):
-            result, saved = _divided(library, request, x)
+            result, what, saved = _computed(library, request, x, given)
             if result is not None:
-                what = SMALL if saved is None else SPLIT
-                calls.note(name, what, time.perf_counter() - begun, saved or 0.0)
+                calls.note(name, what, time.perf_counter() - begun, saved)
                 return result
             why = "nothing to divide"
     result = library.whole(name, x, given)
@@ -175,6 +176,50 @@ def _are_integers(values: Any) -> bool:
     )
 
 
+_races: dict[tuple[Any, ...], Race] = {}
+"""Library, request, shape and dtype -> whether such calls are faster on a library's own threads:
+with few large units, or none, these share what is in the cores' caches."""
+
+
+def _computed(
+    library: Library, request: Request, x: np.ndarray, given: Mapping[str, Any]
+) -> tuple[np.ndarray | None, str, float]:
+    """Return the transform, None: there is nothing to divide; what became of the call; and the
+    seconds saved.
+    """
+    race = Race()
+    # A threshold divides all that can be, for tests; and a call within another has one core.
+    race.is_over = library.threshold is not None or session.is_busy()
+    if not race.is_over:
+        if len(_races) >= MAX_KINDS:
+            _races.clear()
+        race = _races.setdefault((library.name, request, x.shape, x.dtype.str), race)
+    is_other, begun = race.is_others_turn(), time.perf_counter()
+    if is_other:
+        try:
+            result, what, saved = _on_own_threads(library, request, x, given), OWN_THREADS, 0.0
+        except Exception:  # the library says at the divided call what is wrong, if anything is
+            race.is_over, is_other = True, False
+    if not is_other:
+        result, seconds = _divided(library, request, x)
+        what, saved = (SMALL, 0.0) if seconds is None else (SPLIT, seconds)
+    if result is not None:
+        race.seconds[is_other].append(time.perf_counter() - begun)
+    return result, what, saved
+
+
+def _on_own_threads(
+    library: Library, request: Request, x: np.ndarray, given: Mapping[str, Any]
+) -> Any:
+    keywords = {"s": request.sizes, "axes": request.axes, "norm": request.norm}
+    ducc = ducc_function(request.name, x, keywords, session.cores)
+    with session.busy():
+        if ducc is not None:
+            return ducc(x, None)
+        workers = {"workers": session.cores} if "workers" in given else {}
+        return library.whole(request.name, x, {**given, **workers})
+
+
 def _divided(
     library: Library, request: Request, x: np.ndarray
 ) -> tuple[np.ndarray | None, float | None]:
@@ -213,7 +258,7 @@ def _one_pass(
     batch = _batch_axis(x.shape, axes)
     if batch is None:  # sizes have left one unit
         return library.on_one_core(name, x, keywords), None
-    # A threshold divides all that can be, for tests; SciPy's ask for the same bits each time.
+    # With a threshold, for tests: SciPy's ask for the same bits each time.
     is_any = library.threshold is None
     ducc = ducc_function(name, x, keywords) if is_any else None
     return divided(
@@ -246,11 +291,11 @@ def _ducc() -> Any:
 
 
 def ducc_function(
-    name: str, x: np.ndarray, keywords: Mapping[str, Any]
-) -> Callable[[np.ndarray, np.ndarray], object] | None:
+    name: str, x: np.ndarray, keywords: Mapping[str, Any], threads: int = 1
+) -> Callable[[np.ndarray, np.ndarray | None], Any] | None:
     """Return what computes a transform of blocks of `x` by ducc0: (block, out); None: it can't.
 
-    `keywords`: those of SciPy's function.
+    `keywords`: those of SciPy's function. `out`: None for a new array, which is returned.
     """
     ducc, kind = _ducc(), name.rstrip("2n")
     if ducc is None or keywords.get("s", keywords.get("n")) is not None:
@@ -260,7 +305,9 @@ def ducc_function(
     axes = keywords["axes"] if "axes" in keywords else (keywords["axis"],)
     is_forward = not kind.startswith("i")
     inorm = (FORWARD if is_forward else INVERSE)[keywords["norm"]]
-    options: dict[str, Any] = {"axes": axes, "forward": is_forward, "inorm": inorm, "nthreads": 1}
+    options: dict[str, Any] = {
+        "axes": axes, "forward": is_forward, "inorm": inorm, "nthreads": threads
+    }  # fmt: skip
     if kind == "rfft":
         return lambda block, out: ducc.r2c(block, out=out, **options)
     if kind == "irfft":

@@ -132,6 +132,18 @@ def test_ducc0_gives_what_scipy_gives(
     function(x, out)
 
     assert_same(out, expected)
+    threaded = ducc_function(name, x, {"norm": norm, **keywords}, 2)
+    assert threaded is not None
+    assert_same(threaded(x, None), expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_some_calls_try_a_librarys_own_threads(name: str) -> None:
+    x = array([2, 90, 100], "float64" if name.startswith(("r", "ih")) else "complex128")
+    expected = SCIPYS[name](x, norm="ortho")
+    for _ in range(7):
+        assert_same(getattr(fft, name)(x, norm="ortho"), expected)
+    assert fft.stats()[name]["faster on a library's threads"] >= 3
 
 
 @pytest.mark.parametrize(
