@@ -74,7 +74,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
 
 
 class Swept(msgspec.Struct, frozen=True, tag=True):
-    """The host is at `iteration`: seconds of the sweep, of its jobs, and of waiting for frames."""
+    """The host is at `iteration`: seconds of the sweep, its steps, and of waiting for frames."""
 
     epoch: int
     generation: int

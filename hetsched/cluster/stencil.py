@@ -192,7 +192,7 @@ class _Host:
 
     @property
     def overhead(self) -> float:
-        """Median of the seconds of a sweep that aren't its jobs'."""
+        """Median of the seconds of a sweep that aren't its iterations'."""
         return median(max(0.0, s.seconds - s.computing) for s in self.sweeps)
 
     def of_step(self, seconds: Callable[[Swept], float]) -> float:

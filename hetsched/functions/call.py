@@ -35,8 +35,8 @@ LANES = 16
 longer than 32."""
 
 TRIED, REMEMBERED = 3, 5
-"""Blocks that each function of a race computes first; whose median is its time: one that was
-disturbed must not count."""
+"""Times that each way of a race is tried first; whose median is its time: one that was disturbed
+must not count."""
 RETRY_BLOCKS = 400
 """The slower function computes one in so many blocks: what is faster may change."""
 
@@ -82,28 +82,37 @@ class Reduction:
 
 
 class Race:
-    """Between a function and another that computes the same: blocks show which is faster.
+    """Between a function and another way to compute the same: blocks, or calls, show which is
+    faster. Any thread may use it.
 
-    Any thread may use it.
+    `retry`: the slower way is taken once in so many. `warm_ups`: times of the function's own that
+    don't count.
     """
 
-    def __init__(self) -> None:
-        self.seconds = {is_other: deque[float](maxlen=REMEMBERED) for is_other in (False, True)}
-        """Per unit."""
+    def __init__(self, retry: int = RETRY_BLOCKS, warm_ups: int = 0) -> None:
         self.is_over = False
         """The other one has failed."""
-        self._blocks = 0
+        self._seconds = {is_other: deque[float](maxlen=REMEMBERED) for is_other in (False, True)}
+        self._retry, self._warm_ups = retry, warm_ups
+        self._count = 0
+
+    def note(self, is_other: bool, seconds: float) -> None:
+        """Note what a block took, per unit, or a call."""
+        if is_other or not self._warm_ups:
+            self._seconds[is_other].append(seconds)
+        else:
+            self._warm_ups -= 1
 
     def is_others_turn(self) -> bool:
-        """Return whether the other function is to compute the next block."""
+        """Return whether the other way is to compute the next block, or call."""
         if self.is_over:
             return False
-        for is_other, seconds in self.seconds.items():
+        for is_other, seconds in self._seconds.items():
             if len(seconds) < TRIED:
                 return is_other
-        self._blocks += 1
-        own, other = map(statistics.median, self.seconds.values())
-        return (other < own) != (self._blocks % RETRY_BLOCKS == 0)
+        self._count += 1
+        own, other = map(statistics.median, self._seconds.values())
+        return (other < own) != (self._count % self._retry == 0)
 
 
 @dataclass(eq=False)
@@ -244,7 +253,7 @@ class Call:
             except Exception:  # the function says what is wrong, if anything is
                 race.is_over, is_other = True, False
         values = None if is_other else self.apply(blocks, whole, unit, places)
-        race.seconds[is_other].append((time.thread_time() - begun) / blocks[0].shape[0])
+        race.note(is_other, (time.thread_time() - begun) / blocks[0].shape[0])
         return values
 
     def compute_by_twin(
@@ -476,9 +485,9 @@ def compute_in_threads(call: Call, first: int, end: int, seconds: float, cores: 
         nonlocal taken
         with lock:
             begin = taken
-            part = max(least, (end - begin) // (2 * count))
+            part = (end - begin) // (2 * count)
             part += -part % LANES if part > LANES else 0
-            taken = min(end, begin + part)
+            taken = min(end, begin + max(least, part))
             return begin, taken
 
     def work() -> None:

@@ -43,7 +43,7 @@ and comes before complex ones, or after them."""
 SINGLE = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
 """Transforms along one axis; each has variants for two and for several."""
 NAMES = tuple(f"{name}{count}" for count in ("", "2", "n") for name in SINGLE)
-UNUSUAL, OWN_THREADS = "unusual arguments", "faster on a library's threads"
+UNUSUAL, OWN_THREADS = "unusual arguments", "on a library's threads"
 originals = {name: getattr(scipy.fft, name) for name in scipy.fft.__all__}
 """SciPy's own functions, whatever takes their place later."""
 
@@ -115,9 +115,10 @@ def transform(library: Library, name: str, x: Any, given: Mapping[str, Any]) -> 
         elif library.has_backend():
             why = "another backend"
         elif x.nbytes >= (library.threshold or 0):
-            result, what, saved = _computed(library, request, x, given)
+            result, saved, is_whole = _computed(library, request, x, given)
             if result is not None:
-                calls.note(name, what, time.perf_counter() - begun, saved)
+                what = OWN_THREADS if is_whole else SMALL if saved is None else SPLIT
+                calls.note(name, what, time.perf_counter() - begun, saved or 0.0)
                 return result
             why = "nothing to divide"
     result = library.whole(name, x, given)
@@ -176,6 +177,9 @@ def _are_integers(values: Any) -> bool:
     )
 
 
+LEARNING_CALLS, RETRY_CALLS = 5, 50
+"""Divided calls that don't count yet, as the engine starts and learns; and one in so many calls
+goes the slower way."""
 _races: dict[tuple[Any, ...], Race] = {}
 """Library, request, shape and dtype -> whether such calls are faster on a library's own threads:
 with few large units, or none, these share what is in the cores' caches."""
@@ -183,41 +187,44 @@ with few large units, or none, these share what is in the cores' caches."""
 
 def _computed(
     library: Library, request: Request, x: np.ndarray, given: Mapping[str, Any]
-) -> tuple[np.ndarray | None, str, float]:
-    """Return the transform, None: there is nothing to divide; what became of the call; and the
-    seconds saved.
-    """
-    race = Race()
+) -> tuple[np.ndarray | None, float | None, bool]:
+    """Return the transform and the seconds saved as `_divided`; whether a library did it all."""
+    whole = None
     # A threshold divides all that can be, for tests; and a call within another has one core.
-    race.is_over = library.threshold is not None or session.is_busy()
-    if not race.is_over:
-        if len(_races) >= MAX_KINDS:
-            _races.clear()
-        race = _races.setdefault((library.name, request, x.shape, x.dtype.str), race)
+    if library.threshold is None and not session.is_busy() and session.cores > 1:
+        whole = _on_own_threads(library, request, x, given)
+    if whole is None:
+        return *_divided(library, request, x), False
+    if len(_races) >= MAX_KINDS:
+        _races.clear()
+    key = (library.name, request, x.shape, x.dtype.str)
+    race = _races.get(key) or _races.setdefault(key, Race(RETRY_CALLS, LEARNING_CALLS))
     is_other, begun = race.is_others_turn(), time.perf_counter()
+    result, saved = None, None
     if is_other:
         try:
-            result, what, saved = _on_own_threads(library, request, x, given), OWN_THREADS, 0.0
+            with session.busy():
+                result = whole()
         except Exception:  # the library says at the divided call what is wrong, if anything is
             race.is_over, is_other = True, False
     if not is_other:
-        result, seconds = _divided(library, request, x)
-        what, saved = (SMALL, 0.0) if seconds is None else (SPLIT, seconds)
+        result, saved = _divided(library, request, x)
     if result is not None:
-        race.seconds[is_other].append(time.perf_counter() - begun)
-    return result, what, saved
+        race.note(is_other, time.perf_counter() - begun)
+    return result, saved, is_other
 
 
 def _on_own_threads(
     library: Library, request: Request, x: np.ndarray, given: Mapping[str, Any]
-) -> Any:
+) -> Callable[[], Any] | None:
+    """Return what computes the call on a library's threads; None: no library has some."""
     keywords = {"s": request.sizes, "axes": request.axes, "norm": request.norm}
     ducc = ducc_function(request.name, x, keywords, session.cores)
-    with session.busy():
-        if ducc is not None:
-            return ducc(x, None)
-        workers = {"workers": session.cores} if "workers" in given else {}
-        return library.whole(request.name, x, {**given, **workers})
+    if ducc is not None:
+        return functools.partial(ducc, x, None)
+    if "workers" not in given:
+        return None
+    return lambda: library.whole(request.name, x, {**given, "workers": session.cores})
 
 
 def _divided(

@@ -13,7 +13,7 @@ def others_blocks(race: Race, own: float, other: float, blocks: int) -> int:
     count = 0
     for _ in range(blocks):
         is_other = race.is_others_turn()
-        race.seconds[is_other].append(other if is_other else own)
+        race.note(is_other, other if is_other else own)
         count += is_other
     return count
 
