@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import math
 import os
 import threading
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent import futures
 from concurrent.futures import Future
@@ -24,6 +26,10 @@ log = logging.getLogger(__name__)
 
 HISTORY_SECONDS = 5.0
 """For the history in a result, which isn't worth a longer wait."""
+
+AWAKE_SECONDS = 0.5
+"""After which a wait looks for signals: one that comes just before a thread begins to sleep
+doesn't wake it, so a Ctrl-C would be lost."""
 
 Listener = Callable[[JobState], None]
 
@@ -212,12 +218,15 @@ class Job(Future[Any]):
         """Wait for the end, and ask for the history of its iterations while it can be had."""
         if not self.done():
             check_process(self._pid)  # in a forked child, the result would never come
-        try:
-            error = super().exception(timeout)
-        except TimeoutError:
-            raise errors.WaitTimeout(
-                f"job {self.id} hasn't ended after {timeout:g} s; it continues"
-            ) from None
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while not self.done():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                text = f"job {self.id} hasn't ended after {timeout:g} s; it continues"
+                raise errors.WaitTimeout(text)
+            with contextlib.suppress(TimeoutError):
+                super().exception(min(left, AWAKE_SECONDS))
+        error = super().exception()
         value = error.result if isinstance(error, errors.JobFailed) else error or super().result()
         if type(value) is IterativeResult:  # isinstance takes a Python call here: it is a Mapping
             value.keep_history()

@@ -44,6 +44,8 @@ HANDING = 1e-4
 """Seconds that another thread takes to begin: what takes less stays in the caller's."""
 LEAST = 3e-4
 """Seconds of the smallest part: Python's share of each is a tenth of that."""
+AWAKE_SECONDS = 0.5
+"""Between two looks for signals: one that comes just before a thread begins to sleep is lost."""
 GRACE = 1.0
 """Seconds for other threads to end what they are at after an interruption."""
 
@@ -526,8 +528,7 @@ def together(call: Call, works: Sequence[Callable[[], object]]) -> None:
             for work in left:
                 work()
         while begun:
-            ended.acquire()
-            begun -= 1
+            begun -= ended.acquire(timeout=AWAKE_SECONDS)
     except BaseException:  # such as Ctrl-C
         call.is_cancelled = True
         deadline = time.monotonic() + GRACE
