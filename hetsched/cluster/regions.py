@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hetsched.cluster.grid import Ints
+from hetsched.cluster.mapping import Ints
 
 Shape = tuple[int, int]
 

@@ -32,9 +32,15 @@ from hetsched.cluster.coordinator import (
     Membership,
     table,
 )
-from hetsched.cluster.flows import cheapest_flows, tree_flows
-from hetsched.cluster.grid import Grid, Ints
-from hetsched.cluster.mapping import Mapping
+from hetsched.cluster.mapping import (
+    Grid,
+    Ints,
+    Mapping,
+    Tree,
+    cheapest_flows,
+    quotas,
+    tree_flows,
+)
 from hetsched.cluster.orders import (
     Advance,
     Collect,
@@ -51,7 +57,6 @@ from hetsched.cluster.orders import (
     Unusable,
 )
 from hetsched.cluster.regions import Box, Held, Shape, covers, rectangles
-from hetsched.cluster.tree import Tree, quotas
 from hetsched.errors import JobFailed, TryAgain, UsageError
 from hetsched.text import number
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hetsched.cluster import Grid, Mapping, orders, quotas
 from hetsched.cluster.coordinator import Added, HostModels, Lost
 from hetsched.cluster.fake import FakeGridHosts
+from hetsched.cluster.mapping import Tree
 from hetsched.cluster.regions import Held, rectangles, transfers
 from hetsched.cluster.stencil import GridJob, StencilCoordinator, StencilOutcome
-from hetsched.cluster.tree import Tree
 from hetsched.errors import JobFailed, TryAgain
 
 JOB = GridJob((1000, 800), (False, True), 400)
