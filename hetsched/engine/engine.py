@@ -23,7 +23,7 @@ from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.run import attempt
 from hetsched.engine.scheduler import Scheduler, stopping_error
-from hetsched.engine.threads import POOL_THREADS, OnDone, Pool, entering
+from hetsched.engine.threads import POOL_THREADS, OnDone, Pool
 from hetsched.engine.tuning import Tuner
 from hetsched.jobs.durability import Durability
 from hetsched.jobs.table import JobRecord
@@ -174,7 +174,7 @@ class Engine:
         except errors.HetschedError as error:
             on_done(None, error)
         else:
-            self.planner_thread.run(lambda: snapshot.explain(self.planning.plan_cache), on_done)
+            self.planner_thread.submit(lambda: snapshot.explain(self.planning.plan_cache), on_done)
 
     def probe_devices(self, on_done: Callable[[], None]) -> None:
         """Look for missing devices, and give those that failed another chance; then call back."""
@@ -191,7 +191,7 @@ class Engine:
 
         # In a thread: probing takes tens of milliseconds and may hang in a driver.
         text = "probing the devices of the configuration"
-        self.checks.submit(entering(text, lambda: probe(self.config)), on_probed)
+        self.checks.submit(lambda: probe(self.config), on_probed, text=text)
 
     def devices(self) -> DeviceList:
         failures, now = self.planning.failures, time.monotonic()

@@ -26,7 +26,7 @@ from hetsched.engine.processes.fleet import Lost
 from hetsched.engine.run.attempt import Event
 from hetsched.engine.run.runner import JobRunner
 from hetsched.engine.small_jobs import SmallJobs
-from hetsched.engine.threads import Step
+from hetsched.engine.threads import enter
 from hetsched.job import Done, Failed, FileOut, JobSpec, outcome
 from hetsched.jobs.queue import Change, JobQueue
 from hetsched.jobs.table import JobRecord, unstarted
@@ -77,7 +77,7 @@ class Scheduler:
             max_entries=MAX_KEPT_JOBS, max_bytes=MAX_KEPT_BYTES
         )
         self._last_plan: JobPlan | None = None  # Of the last of these
-        engine.durability.discard = lambda outputs: engine.disk.run(
+        engine.durability.discard = lambda outputs: engine.disk.submit(
             functools.partial(output_files.discard_all, outputs)
         )
 
@@ -223,7 +223,7 @@ class Scheduler:
         """Report the end of a job that isn't running and has left the queue."""
         opened: ResolvedJob | None = job.opened
         if opened is not None and opened.in_files:
-            self._engine.disk.submit(opened.close_files)
+            self._engine.disk.submit(opened.close)
         elif job.started_at is not None and not self._engine.is_stopping:  # by an earlier daemon
             remove = functools.partial(_remove_unfinished, job.spec, self._output_token(job))
             self._engine.disk.submit(remove)
@@ -374,7 +374,7 @@ class Scheduler:
             if not runs_again:
                 self._end_started(job, state, runner.snapshot())
             if (task := learning_task()) is not None:
-                self._engine.planner_thread.run(task)
+                self._engine.planner_thread.submit(task)
                 if self._flush_timer is None:
                     flush = self._flush_models
                     self._flush_timer = self._engine.loop.call_later(FLUSH_SECONDS, flush)
@@ -383,7 +383,7 @@ class Scheduler:
 
     def _flush_models(self) -> None:
         self._flush_timer = None
-        self._engine.planner_thread.run(self._engine.planning.store.flush)
+        self._engine.planner_thread.submit(self._engine.planning.store.flush)
 
     def _runs_again(self, job: JobRecord, state: Failed, runner: JobRunner) -> bool:
         if self._engine.is_stopping or job.prepared:
@@ -462,9 +462,9 @@ def stopping_error() -> errors.TryAgain:
     return errors.TryAgain("hetsched is stopping; submit the job again later")
 
 
-def _remove_unfinished(spec: JobSpec, token: str, step: Step) -> None:
+def _remove_unfinished(spec: JobSpec, token: str) -> None:
     """Remove what an earlier daemon has left of a job that won't go on."""
     for output in spec.outputs.values():
         if token and isinstance(output, FileOut):
-            step.enter(f"removing what is left of {output.path}")
+            enter(f"removing what is left of {output.path}")
             output_files.remove_unfinished(output.path, token)

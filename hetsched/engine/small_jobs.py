@@ -92,4 +92,4 @@ class SmallJobs:
                 self.known.put(key, plan)
                 self._on_planned()
 
-        self._engine.planner_thread.run(plan, planned)
+        self._engine.planner_thread.submit(plan, planned)

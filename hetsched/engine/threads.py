@@ -39,33 +39,34 @@ class TaskLate(errors.TryAgain):
 
 
 @dataclass(eq=False)
-class Step:
-    """What a task is doing, for the message if it hangs. Set by its thread, read by any."""
-
-    text: str = "a task"  # "opening /data/x.npy": completes "... hasn't returned"
-    # It consists of Python code that owns no descriptors, so an exception may end it anywhere
-    is_interruptible: bool = False
-
-    def enter(self, text: str, *, is_interruptible: bool = False) -> None:
-        self.text, self.is_interruptible = text, is_interruptible
-
-
-@dataclass(eq=False)
 class Task:
     """A function to run, what it is doing, and whom to answer."""
 
-    function: Callable[[Step], Any]
+    function: Callable[[], Any]
     on_done: OnDone
     discard: Callable[[Any], None]
     release: Callable[[], None]
     deadline: float
-    step: Step
+    # What its thread does, for the message if it hangs: completes "... hasn't returned"
+    text: str
+    # That is Python code that owns no descriptors, so an exception may end it anywhere
+    is_interruptible: bool
     timer: Timer | None = None
     thread: threading.Thread | None = None  # None: it hasn't begun
     is_answered: bool = False
 
     def is_running(self) -> bool:
         return self.thread is not None and self.thread.is_alive()
+
+
+_current = threading.local()  # `task`: the one that a thread runs
+
+
+def enter(text: str, *, is_interruptible: bool = False) -> None:
+    """Tell what the calling thread does from here on, such as "opening /data/x.npy"."""
+    task: Task | None = getattr(_current, "task", None)
+    if task is not None:
+        task.text, task.is_interruptible = text, is_interruptible
 
 
 class Pool:
@@ -97,21 +98,18 @@ class Pool:
 
     def hanging(self) -> list[str]:
         self._given_up = [task for task in self._given_up if task.is_running()]
-        return [task.step.text for task in self._given_up]
-
-    def run(self, function: Callable[[], Any], on_done: OnDone | None = None) -> None:
-        """As `submit`, for a function that doesn't tell its steps."""
-        self.submit(lambda step: function(), on_done)
+        return [task.text for task in self._given_up]
 
     async def call(
         self,
-        function: Callable[[Step], T],
+        function: Callable[[], T],
         *,
+        text: str = "a task",
         discard: Callable[[T], None] | None = None,
         release: Callable[[], None] = lambda: None,
         deadline: float | None = None,
     ) -> T:
-        """Return what ``function(step)`` returns in a thread, or raise its error.
+        """Return what `function` returns in a thread, or raise its error.
 
         With `discard`, nobody waits for the function once the caller is cancelled.
         """
@@ -128,34 +126,37 @@ class Pool:
                 future.set_exception(errors.from_record(errors.to_record(error)))
 
         drop = discard or (lambda value: None)
-        task = self.submit(function, settle, discard=drop, release=release, deadline=deadline)
+        task = self.submit(
+            function, settle, text=text, discard=drop, release=release, deadline=deadline
+        )
         try:
             return await future
         except asyncio.CancelledError:
             if discard is not None and future.cancelled():
                 self.abandon(task, errors.TryAgain("it was cancelled"))
             elif discard is not None and future.exception() is None:  # it has come just now
-                self.run(functools.partial(discard, future.result()))
+                self.submit(functools.partial(discard, future.result()))
             raise
 
     def submit(
         self,
-        function: Callable[[Step], T],
+        function: Callable[[], T],
         on_done: OnDone | None = None,
         *,
+        text: str = "a task",
         discard: Callable[[T], None] = lambda value: None,
         release: Callable[[], None] = lambda: None,
         deadline: float | None = None,
     ) -> Task:
-        """Run ``function(step)`` in a thread, then ``on_done(value, error)`` on the loop's.
+        """Run `function` in a thread, then ``on_done(value, error)`` on the loop's.
 
         `discard` releases a value that comes after the deadline, and may block; `release` is
         called once, before `on_done` or long after, when no thread can use what the task uses;
-        `deadline`: seconds to start the task, and then to run it.
+        `deadline`: seconds to start the task, and then to run it; `text`: as of `enter`.
         """
         seconds = self.deadline if deadline is None else deadline
-        step = Step(is_interruptible=self._is_planner)
-        task = Task(function, on_done or _log_error, discard, release, seconds, step)
+        on_done = on_done or _log_error
+        task = Task(function, on_done, discard, release, seconds, text, self._is_planner)
         self._waiting.append(task)
         self._start_waiting()
         if task in self._waiting and not self._is_planner:
@@ -182,7 +183,7 @@ class Pool:
                 if task.thread is not None:
                     task.thread.join(max(0.0, until - time.monotonic()))
         left = [task for task in [*self._running, *waiting] if task.is_running()]
-        return [task.step.text for task in left] + self.hanging()
+        return [task.text for task in left] + self.hanging()
 
     def _start(self, task: Task) -> None:
         thread = threading.Thread(target=self._run, args=(task,), name=self._name, daemon=True)
@@ -216,19 +217,19 @@ class Pool:
         task.timer = self._loop.call_later(task.deadline, on_deadline, task)
 
     def _on_unstarted(self, task: Task) -> None:
-        busy = "; ".join(sorted({each.step.text for each in self._running}))
+        busy = "; ".join(sorted({each.text for each in self._running}))
         text = f"no thread was free for {task.deadline:g} s; in progress: {busy}"
         self.abandon(task, errors.TryAgain(text))
 
     def _on_deadline(self, task: Task) -> None:
         self._running.remove(task)
         self._given_up.append(task)
-        if task.step.is_interruptible and task.thread is not None and task.is_running():
+        if task.is_interruptible and task.thread is not None and task.is_running():
             # SystemExit ends an endless loop in Python, but no system call or library that hangs.
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(task.thread.ident or 0), ctypes.py_object(SystemExit)
             )
-        text = f"{task.step.text} hasn't returned for {task.deadline:g} s"
+        text = f"{task.text} hasn't returned for {task.deadline:g} s"
         log.warning("%s: given up: %s", self._name, text)
         error: errors.HetschedError = TaskLate(f"{text}; try again later")
         if self._is_planner:
@@ -247,7 +248,7 @@ class Pool:
         if not task.is_answered:
             self._answer(task, value, error)
         elif error is None:
-            self.submit(lambda step: task.discard(value))
+            self.submit(functools.partial(task.discard, value))
         self._start_waiting()
 
     def _answer(self, task: Task, value: Any, error: BaseException | None) -> None:
@@ -261,12 +262,13 @@ class Pool:
         try:
             on_done(value, error)
         except Exception:
-            log.exception("unexpected error in a callback of %s", task.step.text)
+            log.exception("unexpected error in a callback of %s", task.text)
 
     def _run(self, task: Task) -> None:
+        _current.task = task
         value, failure = None, None
         try:
-            value = task.function(task.step)
+            value = task.function()
         except BaseException as error:  # whoever waits must be answered
             failure = error
         try:
@@ -275,20 +277,12 @@ class Pool:
             del failure  # its traceback refers to this frame, which must not keep arrays alive
 
 
-def entering(text: str, function: Callable[[], T]) -> Callable[[Step], T]:
-    def work(step: Step) -> T:
-        step.enter(text)
-        return function()
-
-    return work
-
-
 def _release(task: Task) -> None:
     release, task.release = task.release, lambda: None
     try:
         release()
     except Exception:
-        log.exception("unexpected error after %s", task.step.text)
+        log.exception("unexpected error after %s", task.text)
 
 
 def _stop_timer(task: Task) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hetsched.engine.threads import Pool, Step
+from hetsched.engine.threads import Pool, enter
 from hetsched.errors import TryAgain
 from hetsched.transport.loop import Loop
 
@@ -32,8 +32,8 @@ def test_a_task_for_which_no_thread_can_be_started_is_refused_and_never_run(
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", fail)
             with pytest.raises(TryAgain, match="no thread can be started; try again"):
-                await pool.call(lambda step: done.append("refused"))
-        await pool.call(lambda step: done.append("next"))
+                await pool.call(lambda: done.append("refused"))
+        await pool.call(lambda: done.append("next"))
 
     loop.run_until_complete(story())
     assert done == ["next"]
@@ -43,8 +43,8 @@ def test_a_task_for_which_no_thread_can_be_started_is_refused_and_never_run(
 def test_an_endless_loop_in_python_is_given_up_by_name_and_ended(loop: Loop) -> None:
     pool, released = Pool(loop, 4, PATIENCE), threading.Event()
 
-    def spin(step: Step) -> None:
-        step.enter("infer of toy", is_interruptible=True)
+    def spin() -> None:
+        enter("infer of toy", is_interruptible=True)
         while not released.is_set():
             pass
 

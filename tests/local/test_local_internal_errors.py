@@ -123,7 +123,7 @@ def flush(local: hetsched.Local) -> None:
     """Wait until the planner's thread has done everything that was submitted or deferred."""
     done: Future[None] = Future()
     thread = local._engine.planner_thread
-    local._call(lambda: thread.run(lambda: None, lambda *answer: done.set_result(None)))
+    local._call(lambda: thread.submit(lambda: None, lambda *answer: done.set_result(None)))
     done.result(60)
 
 

@@ -36,7 +36,7 @@ from hetsched.engine.admission.resolved_job import (
     load_workload,
     plug_in,
 )
-from hetsched.engine.threads import Pool, Step
+from hetsched.engine.threads import Pool, enter
 from hetsched.iterations.saved_state import saved_bytes
 from hetsched.job import ArenaRef, FileOut, InputRef, JobSpec, arena_refs, has_files
 from hetsched.paths import split_path
@@ -103,15 +103,15 @@ class Admission:
             arrays = [(n, r.shape, r.dtype) for n, r in references if isinstance(r, ArenaRef)]
             key = msgspec.msgpack.encode((spec.workload, spec.params, arrays))
             if (known := self._declarations.get(key)) is not None:
-                return bind(spec, known, InputOpener(Step()).open(known.workload, spec), machine)
+                return bind(spec, known, InputOpener().open(known.workload, spec), machine)
 
-        def check(step: Step) -> ResolvedJob:
-            opener = InputOpener(step, uses=self.uses)
+        def check() -> ResolvedJob:
+            opener = InputOpener(uses=self.uses)
             job = resolve(spec, machine, opener)
             try:
-                step.enter("checking the output folder")
+                enter("checking the output folder")
                 job.claims = check_outputs(job)
-                check_checkpoints(job, spec, step, is_readmitted=is_readmitted)
+                check_checkpoints(job, spec, is_readmitted=is_readmitted)
             finally:
                 job.close()
             job.input_paths, job.input_bytes = tuple(opener.paths), opener.nbytes
@@ -128,11 +128,11 @@ class Admission:
         """Open the inputs as they are now; create the outputs, hidden by names with `token`."""
         machine = self._machine()
 
-        def open_files(step: Step) -> ResolvedJob:
-            opener = InputOpener(step, max_read=machine.arena_limit)
+        def open_files() -> ResolvedJob:
+            opener = InputOpener(max_read=machine.arena_limit)
             job = resolve(spec, machine, opener, checked.declaration)
             try:
-                step.enter("creating output files")
+                enter("creating output files")
                 create_outputs(job, spec, token)
             except BaseException:
                 job.close()
@@ -154,13 +154,13 @@ def resolve(
     earlier: Declaration | None = None,
 ) -> ResolvedJob:
     """Open the inputs and bind all; `earlier` is reused if its inputs have the same shapes."""
-    opener = opener or InputOpener(Step())
+    opener = opener or InputOpener()
     try:
-        workload = load_workload(spec.workload, opener.step)
+        workload = load_workload(spec.workload)
         stored = opener.open(workload, spec)
         shapes = shapes_of(stored)
         if earlier is None or earlier.shapes != shapes:
-            earlier = declare(spec, workload, shapes, opener.step)
+            earlier = declare(spec, workload, shapes)
         job = bind(spec, earlier, stored, machine)
     except BaseException:
         opener.close()
@@ -180,10 +180,7 @@ class InputOpener:
     entries of a sparse matrix is an estimate.
     """
 
-    def __init__(
-        self, step: Step, *, uses: JobUses | None = None, max_read: int | None = None
-    ) -> None:
-        self.step = step
+    def __init__(self, *, uses: JobUses | None = None, max_read: int | None = None) -> None:
         self._uses = uses
         self._max_read = max_read
         self.files: set[int] = set()
@@ -226,7 +223,7 @@ class InputOpener:
         after: Collection[int],
     ) -> dict[str, StoredArray]:
         """Open a file with `matrix` or an array, which a job of `after` may have to write yet."""
-        self.step.enter(f"opening {path}")
+        enter(f"opening {path}")
         self.paths.append(os.path.realpath(split_path(path).file))
         promise = None if self._uses is None else self._uses.promise(self.paths[-1])
         job, claim = promise or (None, None)
@@ -259,7 +256,7 @@ class InputOpener:
         shapes = header.dense_shape(path) if matrix is None else header.sparse_shapes(path)
         names = {part: name if matrix is None else part_name(name, part) for part in shapes}
         if self._max_read is not None:
-            self.step.enter(f"reading {path}")
+            enter(f"reading {path}")
             parts = read_matrix(path, fd, shapes, self._max_read)
             shapes = {part: (array.shape, array.dtype.name) for part, array in parts.items()}
             self.loaded |= {names[part]: array for part, array in parts.items()}
@@ -641,9 +638,7 @@ def _file_identities(job: ResolvedJob) -> set[tuple[int, int]]:
 # ---- checkpoints
 
 
-def check_checkpoints(
-    job: ResolvedJob, spec: JobSpec, step: Step, *, is_readmitted: bool = False
-) -> None:
+def check_checkpoints(job: ResolvedJob, spec: JobSpec, *, is_readmitted: bool = False) -> None:
     """Check that the job can continue from its checkpoint, and write others.
 
     The values of its inputs are compared when it runs. So are their shapes if they aren't known
@@ -660,7 +655,7 @@ def check_checkpoints(
     assert isinstance(job.workload, Iterative), "others have no such options"
     is_written = bool(spec.checkpoint) and not is_readmitted
     if is_written:
-        step.enter(f"creating a file beside {spec.checkpoint}")
+        enter(f"creating a file beside {spec.checkpoint}")
         output_files.check_folder(spec.checkpoint, saved_bytes(job.workload, job.params))
     if spec.after:
         return
@@ -669,13 +664,13 @@ def check_checkpoints(
         sources = {array.name: f"seed:{spec.seed}" for array in job.generate}
         problem, _ = checkpoint.problem_of(job.workload, job.params, job.specs, sources)
     if spec.resume:
-        step.enter(f"reading {spec.resume}")
+        enter(f"reading {spec.resume}")
         record = checkpoint.read_record(spec.resume)
         if problem is not None:
             checkpoint.check_problem(spec.resume, record, problem)
             checkpoint.check_iteration(spec.resume, record, job.iterative.max_iterations)
     if is_written:
-        step.enter(f"checking {spec.checkpoint}")
+        enter(f"checking {spec.checkpoint}")
         checkpoint.check_target(spec.checkpoint, problem)
 
 

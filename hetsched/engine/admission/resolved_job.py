@@ -20,7 +20,7 @@ import numpy as np
 
 from hetsched import errors
 from hetsched.dtypes import NUMERIC
-from hetsched.engine.threads import Step
+from hetsched.engine.threads import enter
 from hetsched.iterations.home import PARTIALS, Part, partials_shape, stages_of, state_shape
 from hetsched.iterations.saved_state import SAVED, saved_shapes
 from hetsched.job import ArenaRef, FileOut, JobSpec, Schedule
@@ -164,7 +164,11 @@ class ResolvedJob(Declaration):
         return tuple(prepared)
 
     def close(self, *, keeps_parts: bool = False) -> None:
-        """Close the input files; discard outputs, unless it `keeps_parts` for the next daemon."""
+        """Close the input files; discard outputs, unless it `keeps_parts` for the next daemon.
+
+        It may block.
+        """
+        enter(f"closing the files of a job of {self.workload.name}")
         self.loaded.clear()
         for output in self.outputs.values():
             if keeps_parts and self.parts_identity:
@@ -173,11 +177,6 @@ class ResolvedJob(Declaration):
                 output.discard()
         while self.files:
             os.close(self.files.pop())
-
-    def close_files(self, step: Step, *, keeps_parts: bool = False) -> None:
-        """As `close`, in a thread: closing a file may block."""
-        step.enter(f"closing the files of a job of {self.workload.name}")
-        self.close(keeps_parts=keeps_parts)
 
 
 _file_numbers = itertools.count()
@@ -215,8 +214,8 @@ def array_bytes(spec: ArraySpec, load: int) -> int:
 # job like an earlier one their results are known. Whatever it returns is checked here.
 
 
-def load_workload(name: str, step: Step) -> BaseWorkload:
-    step.enter(f"loading the workload {name:.100}")
+def load_workload(name: str) -> BaseWorkload:
+    enter(f"loading the workload {name:.100}")
     workload = find(name)
     note_sources(name)
     if type(workload.name) is not str:  # a subclass has methods of its own, and can't be sent
@@ -225,9 +224,9 @@ def load_workload(name: str, step: Step) -> BaseWorkload:
     return workload
 
 
-def declare(spec: JobSpec, workload: BaseWorkload, shapes: Shapes, step: Step) -> Declaration:
+def declare(spec: JobSpec, workload: BaseWorkload, shapes: Shapes) -> Declaration:
     name = workload.name
-    step.enter(f"the code of the workload {name}", is_interruptible=True)
+    enter(f"the code of the workload {name}", is_interruptible=True)
     with plug_in(name, "infer"):
         params = workload.infer(sizes_as_text(workload, spec.params), shapes)
         encoded = _encoded_params(workload, params)

@@ -116,7 +116,7 @@ class JobPlanning:
     async def _in_planner(self, make: Callable[[], T]) -> T:
         # The job counts as running from here on: code of its workload might end the daemon.
         self._runner.report_planning()
-        return await self._engine.planner_thread.call(lambda step: make())
+        return await self._engine.planner_thread.call(make)
 
     def _new_plan(self) -> JobPlan:
         plans = self._state.plans

@@ -24,7 +24,7 @@ from hetsched.engine.admission.resolved_job import (
     is_plain,
 )
 from hetsched.engine.processes.fleet import Fleet
-from hetsched.engine.threads import Step, TaskLate, entering
+from hetsched.engine.threads import TaskLate, enter
 from hetsched.iterations.home import Part, read_buffer
 from hetsched.job import ArenaRef
 from hetsched.jobs.table import JobRecord
@@ -246,9 +246,9 @@ class JobArrays:
         copies = self._copies(to_files=True)
         if copies is not None:
             await disk.call(copies.run, deadline=seconds + copies.seconds)
-        prepare = functools.partial(job.prepare, sync=is_noted)
         outputs = await disk.call(
-            entering(f"completing {paths}", prepare),
+            functools.partial(job.prepare, sync=is_noted),
+            text=f"completing {paths}",
             discard=output_files.discard_all,  # nothing cancels this
             deadline=seconds + sum(out.packed_bytes for out in job.outputs.values()) / MIN_RATE,
         )
@@ -264,7 +264,7 @@ class JobArrays:
                 output.close()
 
         try:
-            await disk.call(entering(f"publishing {paths}", name), deadline=seconds)
+            await disk.call(name, text=f"publishing {paths}", deadline=seconds)
         except TaskLate as error:
             if engine.is_stopping:  # the next daemon goes on with it
                 raise
@@ -348,9 +348,9 @@ class ArrayCopies:
     def seconds(self) -> float:
         return sum(memory.nbytes for _, memory, _ in self.copies) / MIN_RATE
 
-    def run(self, step: Step) -> None:
+    def run(self) -> None:
         for spec, memory, other in self.copies:
-            step.enter(f"{'writing output' if self.to_files else 'reading input'} {spec.name}")
+            enter(f"{'writing output' if self.to_files else 'reading input'} {spec.name}")
             rows = 1 if spec.is_whole else memory.shape[0]  # resident arrays are copied in one
             block_rows = max(1, BLOCK_BYTES // max(1, memory.nbytes // max(1, rows)))
             move = other.write if self.to_files else other.read

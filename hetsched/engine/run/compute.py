@@ -15,7 +15,6 @@ from hetsched.dispatch import Dispatcher
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.processes.fleet import Joined, Lost, Message
 from hetsched.engine.run.attempt import Attempt, DeviceWait
-from hetsched.engine.threads import entering
 from hetsched.store import output_files
 from hetsched.transport import device_messages
 
@@ -214,12 +213,16 @@ class FinishedParts:
             log.warning("finished parts can't be marked: %s", error)
             return
         text = f"writing {', '.join(hidden for hidden, *_ in files)} to disk"
-        work = entering(text, lambda: output_files.mark_finished(files, identity, ranges))
 
         # Not a task: a daemon that stops may close the loop before a mark has ended.
         self.marking = self._engine.loop.create_future()
-        seconds = self._engine.deadlines.step
-        self._engine.disk.submit(work, self._on_marked, release=close, deadline=seconds)
+        self._engine.disk.submit(
+            lambda: output_files.mark_finished(files, identity, ranges),
+            self._on_marked,
+            text=text,
+            release=close,
+            deadline=self._engine.deadlines.step,
+        )
 
     def _on_marked(self, value: None, error: BaseException | None) -> None:
         if error is not None:  # the job goes on; the disk is reported when it publishes

@@ -348,7 +348,7 @@ class JobRunner:
         if self.job.files or self.job.outputs:
             is_stopped = isinstance(state, Failed) and state.error.code == errors.TryAgain.code
             keeps_parts = is_stopped and self.engine.is_stopping  # the next daemon goes on
-            close = functools.partial(self.job.close_files, keeps_parts=keeps_parts)
+            close = functools.partial(self.job.close, keeps_parts=keeps_parts)
             closed = self.files_closed = self.engine.loop.create_future()
 
             def on_closed(value: None, error: BaseException | None) -> None:

@@ -21,7 +21,6 @@ from hetsched import errors
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.run.arrays import MIN_RATE
 from hetsched.engine.run.epochs import IterationState
-from hetsched.engine.threads import entering
 from hetsched.explain.records import WrittenCheckpoint
 from hetsched.iterations import saved_state
 from hetsched.iterations.home import COMBINED, PARTIALS, Part, combine, stages_of
@@ -70,7 +69,8 @@ class Saves:
             return
         files = self._files()
         iteration, residual = await self._engine.disk.call(
-            entering(f"reading {path}", lambda: files.restore(path)),
+            lambda: files.restore(path),
+            text=f"reading {path}",
             release=self._arrays.retain(),
             deadline=self._deadline,
         )
@@ -152,8 +152,9 @@ class Saves:
                 self._arrays.control.release_save()
 
         self._engine.disk.submit(
-            entering(f"writing {path}", lambda: files.write(path, iteration, residual, slots)),
+            lambda: files.write(path, iteration, residual, slots),
             functools.partial(self._on_written, iteration),
+            text=f"writing {path}",
             release=on_thread_end,
             deadline=self._deadline,
         )
