@@ -1,8 +1,7 @@
 """A host's part of a grid: its rectangles, advanced by jobs of its own engine, and their frames.
 
-A rectangle has its arrays with the frame around it, and two of each that goes on: a job reads one
-and writes the other, then they change places, and the cells of other rectangles come into the
-frame. Nothing else is copied.
+A rectangle has its arrays with the frame around it. What a job returns is the next one's input, in
+the same memory, once the cells of other rectangles have come into the frame.
 """
 
 from __future__ import annotations
@@ -249,7 +248,7 @@ class GridRun:
         job = self._job
         framed = box.framed(width, job.shape, job.periodic)
         rectangle = Rectangle(box, framed, job.axes)
-        for layout in (*job.inputs, *job.outputs):
+        for layout in job.inputs:
             shape = shape_with(layout.shape, job.axes[layout.name], framed)
             rectangle.arrays[layout.name] = self._submitter.empty(shape, layout.dtype)
         return rectangle
@@ -357,24 +356,18 @@ class GridRun:
         rectangles: these, too, are fewer with longer sweeps.
         """
         job, computing = self._job, 0.0
-        inputs = [layout.name for layout in job.inputs]
-        outputs = [layout.name for layout in job.outputs]
         params = {**job.params, job.steps: steps}
         try:
             for rectangle in self._rectangles.values():
-                given = {name: rectangle.arrays[name] for name in inputs}
-                out = {name: rectangle.arrays[name] for name in outputs}
+                given = {layout.name: rectangle.arrays[layout.name] for layout in job.inputs}
                 self._running.append(
-                    self._submitter.submit(job.workload, given, out=out, **job.options, **params)
+                    self._submitter.submit(job.workload, given, **job.options, **params)
                 )
             self._check()
             for rectangle, each in zip(self._rectangles.values(), self._running, strict=True):
-                each.result()
+                rectangle.arrays |= {self._name(k): v for k, v in each.result().items()}
                 devices = each.report.devices if each.report else ()
                 computing += max((d.phases.total for d in devices if d.phases), default=0.0)
-                for before, after in job.state.items():
-                    arrays = rectangle.arrays
-                    arrays[before], arrays[after] = arrays[after], arrays[before]
         finally:
             for each in self._running:
                 each.cancel()
@@ -382,14 +375,17 @@ class GridRun:
         self._iteration += steps
         return computing
 
+    def _name(self, output: str) -> str:
+        """Return the input that an output is from now on; else its own name."""
+        now = {after: before for before, after in self._job.state.items()}
+        return now.get(output, output)
+
     def _collect(self) -> None:
         job = self._job
         for rectangle in self._rectangles.values():
-            # What a job has written last is an input now.
-            now = {after: before for before, after in job.state.items()}
             arrays = {
                 layout.name: np.ascontiguousarray(
-                    rectangle.view(now.get(layout.name, layout.name), rectangle.box)
+                    rectangle.view(self._name(layout.name), rectangle.box)
                 )
                 for layout in job.outputs
             }
