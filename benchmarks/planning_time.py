@@ -18,10 +18,11 @@ import numpy as np
 from benchmarks import contest
 from benchmarks.contest import Found, Measured, milliseconds
 from hetsched.device import DeviceInfo
+from hetsched.explain import Explanation
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.partition import geometric
-from hetsched.planner.explanation import ExplainedJob, explain_job
+from hetsched.planner.explanation import explain_job
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.totals import PlanCache
 from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine
@@ -66,7 +67,7 @@ def large(units: int, has_steps: bool, seed: int) -> dict[str, float]:
     start = time.process_time()
     plan = plan_job(subject.load, candidates, cache=cache)
     done = time.process_time()
-    job = ExplainedJob(None, "planned", "rows", subject.load)
+    job = Explanation(job=None, state="planned", workload="rows", load=subject.load)
     str(explain_job(job, plan, cache=cache))
     return {"plan": done - start, "explain": time.process_time() - done}
 

@@ -144,7 +144,7 @@ def test_every_import_of_both_packages_is_allowed() -> None:
 
 @pytest.mark.parametrize(
     "package",
-    ["", ".models", ".partition", ".planner", ".plans"],
+    ["", ".models", ".partition", ".plans"],
 )
 def test_no_name_of_a_package_is_hidden_by_a_module(package: str) -> None:
     module = importlib.import_module(f"hetsched{package}")

@@ -16,7 +16,7 @@ from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.explain import DeviceExplanation, Explanation
 from hetsched.explain.recorder import with_used_devices
 from hetsched.explain.records import IterationHistory
-from hetsched.planner.explanation import ExplainedJob, explain_job
+from hetsched.planner.explanation import explain_job
 from hetsched.planner.learning import DeviceRun
 from hetsched.planner.records import JobPlan
 from hetsched.planner.totals import PlanCache
@@ -34,14 +34,21 @@ MODEL_BYTES = 6000
 
 def subject_of(
     job: ResolvedJob, number: int | None = None, state: str = "planned", notes: Iterable[str] = ()
-) -> ExplainedJob:
-    params = msgspec.to_builtins(job.params)
-    return ExplainedJob(number, state, job.workload.name, job.load, params, (*job.notes, *notes))
+) -> Explanation:
+    """Return what the job is, to be explained."""
+    return Explanation(
+        job=number,
+        state=state,
+        workload=job.workload.name,
+        params=msgspec.to_builtins(job.params),
+        load=job.load,
+        notes=(*job.notes, *notes),
+    )
 
 
 @dataclass(frozen=True)
 class JobSnapshot:
-    subject: ExplainedJob
+    subject: Explanation
     plan: JobPlan
     runs: Mapping[str, DeviceRun] = field(repr=False)
     history: IterationHistory | None = None  # Of an iterative job
@@ -65,7 +72,7 @@ class JobSnapshot:
         return explain_job(self.subject, self.plan, self.runs, cache=cache)
 
 
-def explain_iterations(job: ExplainedJob, plan: JobPlan, history: IterationHistory) -> Explanation:
+def explain_iterations(job: Explanation, plan: JobPlan, history: IterationHistory) -> Explanation:
     assignments = {each.device: each for each in plan.assignments}
     spans = history.spans
     devices = tuple(
@@ -80,8 +87,12 @@ def explain_iterations(job: ExplainedJob, plan: JobPlan, history: IterationHisto
         for index, device in enumerate(history.devices)
         if (assigned := assignments.get(device)) is not None
     )
-    return job.explained(
-        plan, seconds=history.seconds or None, devices=devices, iterations=history
+    return msgspec.structs.replace(
+        job,
+        reasons=plan.reasons,
+        seconds=history.seconds or None,
+        devices=devices,
+        iterations=history,
     )
 
 

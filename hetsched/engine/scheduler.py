@@ -435,7 +435,7 @@ class Scheduler:
             if snapshot is None:
                 return
             error = state.error.message if isinstance(state, Failed) else None
-            subject = dataclasses.replace(snapshot.subject, state=state.report.state, error=error)
+            subject = replace(snapshot.subject, state=state.report.state, error=error)
             kept = dataclasses.replace(snapshot, subject=subject)
             self._kept.put(state.job, kept, kept.nbytes(self._last_plan))
             self._last_plan = kept.plan  # many jobs follow the same plan

@@ -7,9 +7,9 @@ of chunks on the devices that ran them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+
+from msgspec.structs import replace
 
 from hetsched.device import ChunkTimeline, ChunkTimes, Timeline
 from hetsched.explain import DeviceExplanation, Explanation, PhaseSeconds, TimeBreakdown
@@ -30,48 +30,23 @@ from hetsched.units import counted, format_bytes, format_seconds
 Span = tuple[float, float]
 
 
-@dataclass(frozen=True)
-class ExplainedJob:
-    """The job to explain. `job`: None for a plan that is not run."""
-
-    job: int | None
-    state: str
-    workload: str
-    load: int
-    params: Mapping[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    error: str | None = None
-
-    def explained(self, plan: JobPlan, **found: Any) -> Explanation:
-        return Explanation(
-            job=self.job,
-            state=self.state,
-            workload=self.workload,
-            params=dict(self.params),
-            load=self.load,
-            reasons=plan.reasons,
-            notes=self.notes,
-            error=self.error,
-            **found,
-        )
-
-
 def explain_job(
-    job: ExplainedJob,
+    job: Explanation,
     plan: JobPlan,
     runs: Mapping[str, DeviceRun] | None = None,
     *,
     cache: PlanCache | None = None,
 ) -> Explanation:
-    """Explain a job that followed `plan`, or without `runs` the plan itself.
+    """Return `job`, which says only what it is, explained by its plan, and its runs if any.
 
     Chunks count for the device that ran them. A virtual clock starts with its device's first.
     """
     cache = PlanCache() if cache is None else cache
     lines = _measured_timelines(plan, runs or {})
     total = max((line.makespan for line in lines.values()), default=0.0)
-    return job.explained(
-        plan,
+    return replace(
+        job,
+        reasons=plan.reasons,
         seconds=total if lines else None,
         predicted_seconds=plan.predicted_seconds,
         bound=bound_of_plan(plan),

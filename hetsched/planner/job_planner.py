@@ -30,8 +30,6 @@ from hetsched.plans.device_plan import DevicePlan, Mode
 from hetsched.plans.slots import slotted
 from hetsched.units import counted, format_bytes
 
-__all__ = ["Assignment", "Candidate", "JobPlan", "plan_job"]
-
 
 def plan_job(
     load: int,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Hashable, Sequence
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,13 +17,18 @@ from hetsched.job import Schedule
 from hetsched.models import PiecewiseLinear, SpeedFunction
 from hetsched.partition import geometric
 from hetsched.planner.job_planner import plan_job
-from hetsched.planner.machine_bound import LeastSeconds, core_bound, linked_bound, machine_bound
 from hetsched.planner.neighbours import co_runners_of
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.totals import PlanCache, scheduled_plan
 from hetsched.planner.variants import rough_seconds
 from hetsched.plans import lower_bound, price
+from hetsched.plans.bounds import ShareBounds
 from hetsched.text import group_name, groups_of
+
+PRECISION = 1e-6
+"""Relative error of a bound of all devices, which is never too large."""
+LeastSeconds = Callable[[int], float]
+"""Units, 1 or more -> the least seconds that they take on a device; rising."""
 
 # ---- bounds
 
@@ -49,30 +57,48 @@ def device_bound(assignment: Assignment) -> float | None:
 
 
 def bound_of_plan(plan: JobPlan) -> float | None:
-    """Return the least seconds of any split over the plan's devices; None: one has no model."""
+    """Return the least seconds of any split over the plan's devices; None: one has no model.
+
+    With any plans, by the models: a run may take less, as these may be too slow. (Ours.)
+    """
     machine = _machine(plan)
     if not machine:
         return None
     corrections = {a.device: correction_of(a) for a in plan.assignments}
-    bounds: dict[Hashable, LeastSeconds] = {}
-    parts = []
+    linked: dict[tuple[int, float], LeastSeconds] = {}
+    parts: list[LeastSeconds] = []
     for candidate in machine:
         name, (model,) = candidate.info.name, candidate.models.values()
         assert model is not None, "of _machine"
-        if candidate.info.link:
-            correction = corrections.get(name, 1.0)
-            key: Hashable = id(model), correction
-            if key not in bounds:
-                bounds[key] = linked_bound(
-                    plan.load, model, candidate.memory, candidate.overlap, correction
-                )
-        else:
+        if not candidate.info.link:
             # Not the model's total: the plan's curve has the calls of the kernel.
-            curve = plan.curves.get(name, model.total)
-            key = id(curve)
-            bounds.setdefault(key, core_bound(curve))
-        parts.append(bounds[key])
+            parts.append(plan.curves.get(name, model.total).time)
+            continue
+        key = id(model), corrections.get(name, 1.0)
+        if key not in linked:
+            bounds = ShareBounds(plan.load, model, candidate.memory, candidate.overlap, key[1])
+            linked[key] = functools.cache(bounds.seconds)
+        parts.append(linked[key])
     return machine_bound(plan.load, parts)
+
+
+def machine_bound(load: int, devices: Sequence[LeastSeconds]) -> float:
+    """Return the least seconds of `load` whole units, 1 or more, within `PRECISION`."""
+    counts = Counter(devices)  # equal devices
+    low, done = 0.0, dict.fromkeys(counts, 0)
+    high = min(float(least(-(-load // count))) for least, count in counts.items())
+    beyond = dict.fromkeys(counts, load)
+    while high - low > PRECISION * high:
+        middle = (low + high) / 2
+        most = {
+            least: bisect_right(range(1, beyond[least] + 1), middle, lo=done[least], key=least)
+            for least in counts
+        }
+        if sum(count * most[least] for least, count in counts.items()) < load:
+            low, done = middle, most
+        else:
+            high, beyond = middle, most
+    return low
 
 
 # ---- other splits and schedules

@@ -76,11 +76,20 @@ def lower_bound(share: int, model: DeviceModel, memory: MemoryDemand, overlap: O
 
 
 class ShareBounds:
-    """Lower bounds for shares of a load on one device with a link."""
+    """Lower bounds for shares of a load on one device with a link.
+
+    `correction`: measured times of its shares over those by its phases.
+    """
 
     def __init__(
-        self, load: int, model: DeviceModel, memory: MemoryDemand, overlap: Overlap
+        self,
+        load: int,
+        model: DeviceModel,
+        memory: MemoryDemand,
+        overlap: Overlap,
+        correction: float = 1.0,
     ) -> None:
+        self._factor = correction * (1 - ROUNDING)
         self._largest = memory.max_chunk(load)
         self._room = largest_sub_distribution(load, memory)
         self._overlap = overlap
@@ -99,7 +108,7 @@ class ShareBounds:
             bounds += [self._of_ring(share, slots) for slots in self._slot_counts(share)]
             if share > self._room:
                 bounds.append(self._of_installments(share, largest))
-        return (1 - ROUNDING) * min(bounds)
+        return self._factor * min(bounds)
 
     def _slot_counts(self, share: int) -> range:
         """The last one stands for larger ones; with one engine, more than two change nothing."""

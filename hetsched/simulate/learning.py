@@ -16,10 +16,11 @@ from hetsched.models.history import History
 from hetsched.models.races import RaceRecord
 from hetsched.models.samples import CoRunners
 from hetsched.planner import learning
-from hetsched.planner.job_planner import Candidate, JobPlan, plan_job
+from hetsched.planner.job_planner import plan_job
 from hetsched.planner.learning import DeviceRun, Run
 from hetsched.planner.neighbours import co_runners_of, possible_models
 from hetsched.planner.planner import Planner
+from hetsched.planner.records import Candidate, JobPlan
 from hetsched.planner.totals import PlanCache
 from hetsched.simulate.machine import SimulatedMachine, makespan
 

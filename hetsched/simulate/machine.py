@@ -14,11 +14,10 @@ from typing import Any
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
-from hetsched.planner.job_planner import Assignment, Candidate, JobPlan
-from hetsched.planner.machine_bound import LeastSeconds, core_bound, linked_bound, machine_bound
-from hetsched.plans.device_plan import Overlap
-from hetsched.plans.recurrence import timeline
-from hetsched.plans.slots import slotted
+from hetsched.planner.job_planner import plan_job
+from hetsched.planner.records import Assignment, Candidate, JobPlan
+from hetsched.planner.what_if import bound_of_plan
+from hetsched.plans import Overlap, timeline
 from hetsched.simulate.curves import Noisy
 
 VARIANT = "profile"
@@ -72,16 +71,9 @@ class SimulatedMachine:
 
     def bound(self) -> float:
         """Return the least seconds of any split over the devices whose memory holds a unit."""
-        bounds: dict[int, LeastSeconds] = {}
-        parts = []
-        for device in self.devices:
-            key, model = id(device.model), device.model
-            if not slotted(device.demand).fits([1]):
-                continue
-            if key not in bounds and device.info.link:
-                bounds[key] = linked_bound(self.load, model, device.demand, device.overlap)
-            parts.append(bounds.setdefault(key, core_bound(model.total)))
-        return machine_bound(self.load, parts)
+        bound = bound_of_plan(plan_job(self.load, self.candidates(self.true_models)))
+        assert bound is not None, "all devices have models"
+        return bound
 
     def play(
         self, plan: JobPlan, noise: float = 0.0, rng: random.Random | None = None

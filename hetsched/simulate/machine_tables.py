@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hetsched.planner.job_planner import Assignment, JobPlan
+from hetsched.planner.records import Assignment, JobPlan
 from hetsched.simulate.learning import ideal_plan, learn
 from hetsched.simulate.machine import (
     VARIANT,

@@ -9,7 +9,8 @@ from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel
 from hetsched.models.history import History
 from hetsched.models.samples import run_samples
-from hetsched.planner.job_planner import Assignment, Candidate, plan_job
+from hetsched.planner.job_planner import plan_job
+from hetsched.planner.records import Assignment, Candidate
 from hetsched.plans import Overlap, timeline
 
 PLANE = 2 << 20

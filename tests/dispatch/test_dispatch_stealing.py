@@ -17,7 +17,8 @@ from hetsched.device import Chunk, DeviceInfo
 from hetsched.dispatch import Dispatcher, ExpectedFinish, Send, units_to_steal
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel
-from hetsched.planner.job_planner import Candidate, plan_job
+from hetsched.planner.job_planner import plan_job
+from hetsched.planner.records import Candidate
 
 Pace = Callable[[float], float]
 """Seconds a unit that begins at a time."""

@@ -5,8 +5,8 @@ import pytest
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.engine.explanations import JobSnapshot, job_activity
 from hetsched.engine.planning.planning_state import LEARNT_ONE_BY_ONE, SAMPLED, JobKind, Plans
+from hetsched.explain import Explanation
 from hetsched.memory import MemoryDemand
-from hetsched.planner.explanation import ExplainedJob
 from hetsched.planner.learning import DeviceRun
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.totals import PlanCache
@@ -75,7 +75,7 @@ def snapshot(
     assignment = Assignment(
         "gpu0", "v", DevicePlan(((40,),)), (), 40, 1, 0, 2, predicted, candidate=candidate
     )
-    job = ExplainedJob(3, "running", "fft", 40)
+    job = Explanation(job=3, state="running", workload="fft", load=40)
     runs = {"gpu0": DeviceRun(assignment, GPU, tuple(times))}
     return JobSnapshot(job, JobPlan((assignment,), predicted, ()), runs)
 

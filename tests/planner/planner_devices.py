@@ -2,7 +2,7 @@
 
 from hetsched.device import DeviceInfo
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
-from hetsched.planner.job_planner import Candidate, JobPlan
+from hetsched.planner.records import Candidate, JobPlan
 from hetsched.plans import MemoryDemand
 
 PLANE = 2 << 20

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from planner_devices import FAST, MIB, PLANE, core, demand, gpu, units
 
 from hetsched.models import DeviceModel
-from hetsched.planner.job_planner import Assignment, Candidate, plan_job
+from hetsched.planner.job_planner import plan_job
+from hetsched.planner.records import Assignment, Candidate
 from hetsched.plans import (
     MemoryDemand,
     Overlap,

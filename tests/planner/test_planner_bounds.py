@@ -10,10 +10,11 @@ from hetsched.device import DeviceInfo
 from hetsched.explain import Explanation
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
-from hetsched.planner.explanation import ExplainedJob, explain_job
+from hetsched.planner.explanation import explain_job
 from hetsched.planner.job_planner import plan_job
-from hetsched.planner.machine_bound import LeastSeconds, core_bound, linked_bound, machine_bound
 from hetsched.planner.records import Candidate, JobPlan
+from hetsched.planner.what_if import LeastSeconds, machine_bound
+from hetsched.plans.bounds import ShareBounds
 
 CASES, MOST = 20, 6
 
@@ -23,10 +24,10 @@ def random_part(seed: int) -> tuple[LeastSeconds, list[float]]:
     rng = random.Random(seed)
     if rng.random() < 0.4:
         curve = Affine(rng.choice([0.0, rng.uniform(0, 1)]), rng.uniform(0.1, 3))
-        return core_bound(curve), [0.0, *(float(curve.time(x)) for x in range(1, MOST + 1))]
+        return curve.time, [0.0, *(float(curve.time(x)) for x in range(1, MOST + 1))]
     _, model, memory, overlap = random_case(seed, MOST)
     best = [least_seconds(size, model, memory, overlap) for size in range(1, MOST + 1)]
-    return linked_bound(MOST, model, memory, overlap), [0.0, *best]
+    return ShareBounds(MOST, model, memory, overlap).seconds, [0.0, *best]
 
 
 def best_makespan(load: int, times: list[list[float]]) -> float:
@@ -51,7 +52,7 @@ def test_the_bound_of_cores_is_the_best_split() -> None:
     curves = [Affine(0.3, 1.0), Affine(0.1, 0.7), Affine(0.0, 2.2)]
     times = [[0.0, *(float(curve.time(x)) for x in range(1, MOST + 1))] for curve in curves]
     for load in range(1, MOST + 1):
-        bound = machine_bound(load, [core_bound(curve) for curve in curves])
+        bound = machine_bound(load, [curve.time for curve in curves])
         assert bound == pytest.approx(best_makespan(load, times))
 
 
@@ -98,7 +99,9 @@ def explained(seed: int) -> tuple[JobPlan, Explanation]:
     first = plan_job(load, [*linked, *cores])
     slower = [measured(candidate, first, rng.uniform(0.5, 2.0)) for candidate in linked]
     plan = plan_job(load, [*slower, *cores])
-    return plan, explain_job(ExplainedJob(None, "planned", "toy", load), plan)
+    return plan, explain_job(
+        Explanation(job=None, state="planned", workload="toy", load=load), plan
+    )
 
 
 @pytest.mark.parametrize("seed", range(12))

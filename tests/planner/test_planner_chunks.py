@@ -4,10 +4,12 @@ import msgspec
 import pytest
 from planner_devices import FAST, core, gpu, units
 
+from hetsched.explain import Explanation
 from hetsched.planner.assignment import MAX_CORE_CHUNKS
 from hetsched.planner.chunks import CoreShare, chunk_count, plan_tails
-from hetsched.planner.explanation import ExplainedJob, explain_job
-from hetsched.planner.job_planner import Candidate, JobPlan, plan_job
+from hetsched.planner.explanation import explain_job
+from hetsched.planner.job_planner import plan_job
+from hetsched.planner.records import Candidate, JobPlan
 
 
 def hosted(
@@ -43,7 +45,10 @@ def test_chunks_are_as_long_as_their_calls_require(
 
 def test_explain_says_what_a_call_costs_and_how_much_calls_take() -> None:
     plans = [plan_job(4096, [hosted(0, 1.3e-3, call=call)]) for call in (0.0546, 0.0)]
-    dear, cheap = (explain_job(ExplainedJob(None, "planned", "blas", 4096), p) for p in plans)
+    dear, cheap = (
+        explain_job(Explanation(job=None, state="planned", workload="blas", load=4096), p)
+        for p in plans
+    )
     assert dear.devices[0].call_reason == (
         "each call of the kernel costs 54.6 ms; 5 calls take 5.1 % of its time, with chunks of"
         " up to 1 s"

@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +19,6 @@ from hetsched.explain import (
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.planner.explanation import (
-    ExplainedJob,
     explain_job,
     hidden_fraction,
     phase_seconds,
@@ -29,7 +29,7 @@ from hetsched.planner.learning import DeviceRun
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.plans.device_plan import DevicePlan, Mode
 
-SUBJECT = ExplainedJob(3, "done", "toy", 4, {"batch": "4"})
+SUBJECT = Explanation(job=3, state="done", workload="toy", load=4, params={"batch": "4"})
 CORE = DeviceInfo(name="cpu0", kind="cpu", identity="c")
 GPU = DeviceInfo(name="gpu0", kind="cuda", identity="g", link=True, memory=4, engines=2)
 CORE_MODEL = DeviceModel(PiecewiseLinear([(2, 3.0)]), PiecewiseLinear([(2, 3.0)]))
@@ -155,7 +155,9 @@ def test_virtual_clocks_all_start_at_their_first_chunk() -> None:
 
 
 def test_a_plan_has_no_measurements() -> None:
-    explanation = explain_job(replace(SUBJECT, job=None, state="planned"), job_plan())
+    explanation = explain_job(
+        msgspec.structs.replace(SUBJECT, job=None, state="planned"), job_plan()
+    )
 
     assert explanation.seconds is None
     assert all(d.time_breakdown is d.measured is d.timeline is None for d in explanation.devices)

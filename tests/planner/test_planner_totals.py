@@ -9,9 +9,10 @@ from counted_curve import Counted
 from planner_devices import FAST, gpu
 
 from hetsched.device import DeviceInfo
+from hetsched.explain import Explanation
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear, Polyline, SpeedFunction
-from hetsched.planner.explanation import ExplainedJob, explain_job
+from hetsched.planner.explanation import explain_job
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.records import Candidate
 from hetsched.planner.totals import LinkedTotal, PlanCache
@@ -142,7 +143,9 @@ def test_a_large_load_is_planned_and_explained_with_bounded_work() -> None:
 
     plan = plan_job(load, candidates(load, kernel), cache=cache)
     planned = sum(kernel.sizes)
-    explanation = explain_job(ExplainedJob(None, "planned", "rows", load), plan, cache=cache)
+    explanation = explain_job(
+        Explanation(job=None, state="planned", workload="rows", load=load), plan, cache=cache
+    )
     explained = sum(kernel.sizes) - planned
 
     assert (plan.load, explanation.load) == (load, load)
@@ -154,7 +157,9 @@ def test_a_large_load_is_planned_and_explained_with_bounded_work() -> None:
 def test_the_bound_of_a_large_load_is_near_the_plan_and_below_it() -> None:
     load, cache = 10**7 + 1, PlanCache()
     plan = plan_job(load, candidates(load, Affine(1e-5, 1e-8)), cache=cache)
-    explanation = explain_job(ExplainedJob(None, "planned", "rows", load), plan, cache=cache)
+    explanation = explain_job(
+        Explanation(job=None, state="planned", workload="rows", load=load), plan, cache=cache
+    )
     bound = explanation.bound
 
     assert bound is not None and plan.predicted_seconds is not None

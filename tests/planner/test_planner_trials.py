@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.device import DeviceInfo
+from hetsched.explain import Explanation
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PhaseCurve, PiecewiseLinear
 from hetsched.models.samples import CoRunners
-from hetsched.planner import ExplainedJob, explain_job
+from hetsched.planner.explanation import explain_job
 from hetsched.planner.planner import Planner
 from hetsched.planner.records import Candidate, JobPlan
 
@@ -141,7 +142,9 @@ def test_a_set_that_may_gain_is_tried() -> None:
     assert plan.trial == "the job with gpu0 only, which may be faster"
     (chosen,) = [option for option in plan.weighed if option.is_tried]
     assert chosen.gain > chosen.cost
-    explained = str(explain_job(ExplainedJob(None, "planned", "fft", LOAD), plan))
+    explained = str(
+        explain_job(Explanation(job=None, state="planned", workload="fft", load=LOAD), plan)
+    )
     assert f"{chosen.what}: gains" in explained.replace("\n", " ")
 
 

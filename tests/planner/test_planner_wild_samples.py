@@ -13,7 +13,8 @@ from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel
 from hetsched.models.history import History
 from hetsched.models.samples import duplex_samples, run_samples
-from hetsched.planner.job_planner import Candidate, JobPlan, plan_job
+from hetsched.planner.job_planner import plan_job
+from hetsched.planner.records import Candidate, JobPlan
 from hetsched.simulate.learning import ideal_plan, learn
 from hetsched.simulate.machine import ChunkTimings, SimulatedDevice, SimulatedMachine
 
