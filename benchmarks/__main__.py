@@ -13,6 +13,7 @@ from benchmarks import (
     file_job,
     first_use,
     functions,
+    hosts,
     overhead,
     planning_time,
     saved,
@@ -25,6 +26,7 @@ MODULES = {
     module.__name__.rpartition(".")[2]: module
     for module in (
         warm_job, solvers, overhead, file_job, first_use, planning_time, functions,
+        hosts,
     )
 }  # fmt: skip
 

@@ -188,23 +188,11 @@ def dask(function: Function, step: int) -> Function:
     return run
 
 
-def apply_parallel(function: Function, step: int) -> Function:
-    from skimage.util import apply_parallel as divided
-
-    def run(x: np.ndarray) -> np.ndarray:
-        chunks = (step, *x.shape[1:])
-        found: np.ndarray = divided(function, x, chunks, dtype=function(x[:1]).dtype)
-        return found
-
-    return run
-
-
 MAPS: dict[str, Callable[[Function, int], Function]] = {
     "threads": threads,
     "joblib": joblib,
     "joblib's processes": functools.partial(joblib, backend="loky"),
     "dask": dask,
-    "apply_parallel": apply_parallel,
 }
 
 

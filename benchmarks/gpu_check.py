@@ -91,7 +91,7 @@ def run(
     limit = min(SECTIONS[name], deadline - time.monotonic())
     if limit < LEAST:
         return {"name": name, "state": "no time left", "seconds": 0.0}
-    command = [sys.executable, "-m", "benchmarks.gpu.section", name, str(out / f"{name}.json")]
+    command = [sys.executable, "-m", "benchmarks.gpu", name, str(out / f"{name}.json")]
     started = time.monotonic()
     process = subprocess.Popen(
         [*command, *(["--dry-run"] if dry else [])],

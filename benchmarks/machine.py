@@ -12,7 +12,6 @@ PACKAGES = (
     "hetsched", "numpy", "scipy", "pyfftw", "ducc0", "mkl", "mkl_fft", "numba", "scikit-learn",
     "pyzmq", "msgspec", "apsw", "cupy-cuda12x", "pyopencl",
 )  # fmt: skip
-KERNELS = ("mkl", "fftw", "ducc", "openblas", "pocketfft", "iomp", "gomp", "cufft", "cublas")
 
 
 def describe() -> dict[str, Any]:
@@ -47,10 +46,3 @@ def version(name: str) -> str | None:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def loaded() -> list[str]:
-    """Return the libraries with kernels that this process has mapped."""
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    files = {Path(line.split(maxsplit=5)[5]).name for line in lines if ".so" in line}
-    return sorted(name for name in files if any(word in name.lower() for word in KERNELS))

@@ -1,1 +1,1 @@
-"""Sections of `benchmarks.gpu_check`, one per file; each runs in a separate process."""
+"""Sections of `benchmarks.gpu_check`; each runs in a separate process."""

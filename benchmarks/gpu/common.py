@@ -12,7 +12,6 @@ import numpy as np
 from benchmarks.gpu_check import write
 from hetsched.config import DeviceConfig
 from hetsched.device import DeviceInfo
-from hetsched.devices.accelerator.device import Accelerator
 from hetsched.devices.accelerator.runtime import Runtime
 from hetsched.devices.cuda.device import open_cupy
 from hetsched.devices.cuda.probe import probe
@@ -38,15 +37,6 @@ class Report:
     def row(self, table: str, **values: Any) -> None:
         self.data.setdefault(table, []).append(values)
         write(self._path, self.data)
-
-
-class SmallMemory(Accelerator):
-    """A GPU of which a job may use `limit` bytes."""
-
-    limit = 0
-
-    def usable_memory(self) -> int:
-        return self.limit
 
 
 def device_info(dry: bool) -> DeviceInfo:

@@ -22,7 +22,7 @@ def test_a_dry_run_writes_a_file_a_section(tmp_path: Path) -> None:
         gpu_check.SECTIONS
     )
     assert json.loads((tmp_path / "conformance.json").read_text())["wrong"] == 0
-    assert len(json.loads((tmp_path / "jobs.json").read_text())["jobs"]) == 20
+    assert len(json.loads((tmp_path / "jobs.json").read_text())["jobs"]) == 12
     assert len(json.loads((tmp_path / "pipeline.json").read_text())["runs"]) == 8
     streamed = json.loads((tmp_path / "streamed.json").read_text())
     assert all(case["is_equal"] for case in streamed["cases"])
