@@ -1,55 +1,33 @@
-"""y = 2 x + 1 on a device that has less memory than it reports. Used by test_e2e_memory.py."""
+"""A toy on a device that has less memory than it reports. Used by test_e2e_memory.py."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-import msgspec
-import numpy as np
+from toys import Toy, ToyParams
 
 from hetsched.device import Chunk, Slot
 from hetsched.devices.base import DeviceJob, DeviceOutOfMemory
 from hetsched.devices.emulated.device import EmulatedGpu
-from hetsched.memory import MemoryDemand
-from hetsched.workload import Arrays, Kernel, KernelContext, Variant, Workload
-
-WIDTH = 32
 
 
-class ScarceParams(msgspec.Struct, frozen=True):
+class ScarceParams(ToyParams, frozen=True):
     """`capacity`: bytes of slots that the device really has. `at`: when allocation fails,
     "prepare" or the number of a chunk. `folder`: its file "requests" lists the bytes requested."""
 
-    units: int = 48
-    width: int = WIDTH
     folder: str = ""
     capacity: int = 0
     at: str = "prepare"
 
 
-class Scarce(Workload):
+class Scarce(Toy):
     name = "scarce"
     Params = ScarceParams
-    axes = dict.fromkeys("xy", ("units", "width"))
 
-    def demand(self, p: ScarceParams, kind: str) -> MemoryDemand:
-        return MemoryDemand(input_bytes=WIDTH * 8, work_bytes=0, output_bytes=WIDTH * 8)
-
-    def speed_key(self, p: ScarceParams) -> str:
+    def speed_key(self, p: Any) -> str:
         """A separate kind of job each: models of one must not change the chunks of another."""
         return f"{p.capacity} {p.at}"
-
-    def variants(self, kind: str) -> Sequence[Variant]:
-        return [Variant("numpy", np.__version__, make)] if kind == "cpu" else []
-
-
-def make(p: ScarceParams, chunk: int, context: KernelContext) -> Kernel:
-    def kernel(inputs: Arrays, outputs: Arrays) -> None:
-        np.multiply(inputs["x"], 2, out=outputs["y"])
-        outputs["y"] += 1
-
-    return kernel
 
 
 prepare, copy_in = EmulatedGpu.prepare, EmulatedGpu.copy_in

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cores import needs_two_cores
-from odd_batches import ODD_BYTES, WIDTH
+from odd_workloads import ODD_BYTES
+from toys import WIDTH
 
 import hetsched
 from hetsched.config import parse
@@ -138,6 +139,7 @@ def test_room_for_5_units_is_filled_by_chunks_of_2_and_3(engines: int) -> None:
 
 # ---- batches of odd numbers of units that need more memory than the next larger even ones
 
+ODD = "odd_workloads:OddBatches"
 ODD_CORES = """
 [[device]]
 kind = "emulated"
@@ -168,7 +170,7 @@ d2h = { gap = "50us", rate = "1MB/s" }
 def test_odd_and_even_chunks_fit_into_any_memory(
     room: int, loads: tuple[int, ...], shared: bool, tmp_path: Path
 ) -> None:
-    memory = str(room * (16 * WIDTH + ODD_BYTES) + 1024)
+    memory = str(room * (16 * WIDTH + ODD_BYTES) + 16 * WIDTH)
     machine = (LINKED.replace("MEMORY ", memory) if room else "") + ODD_CORES
     source, target = tmp_path / "x.npy", tmp_path / "y.npy"
     with hetsched.Local(parse(machine, "odd"), learn=False) as local:
@@ -176,9 +178,9 @@ def test_odd_and_even_chunks_fit_into_any_memory(
             x = np.random.default_rng(units).standard_normal((units, WIDTH))
             params = {"units": units, "shared": shared, "verify": True}
             for _ in range(3):  # unmeasured, factored, planned
-                job = local.submit("odd_batches:OddBatches", x, **params)
-                assert np.array_equal(job.result(timeout=60), x + x[:, :1])
+                job = local.submit(ODD, x, **params)
+                assert np.array_equal(job.result(timeout=60), 2 * x + 1)
             np.save(source, x)
-            local.submit("odd_batches:OddBatches", source, out=target, **params).result(timeout=60)
-            assert np.array_equal(np.load(target), x + x[:, :1])
+            local.submit(ODD, source, out=target, **params).result(timeout=60)
+            assert np.array_equal(np.load(target), 2 * x + 1)
             target.unlink()

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scarce import WIDTH
+from toys import WIDTH
 
 import hetsched
 from hetsched.config import Config, parse
 from hetsched.errors import DataError, JobFailed
 
-UNITS = 128
+UNITS = 1024
 REPORTED = 32 << 10
-UNIT = 2 * WIDTH * 8
+UNIT = 512
+"""Bytes of one unit in device memory: its two arrays are aligned."""
 pytestmark = pytest.mark.usefixtures("plug_ins")
 
 

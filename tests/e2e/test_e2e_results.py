@@ -96,19 +96,21 @@ def test_spectra_of_photographs_are_right(tmp_path: Path, monkeypatch: pytest.Mo
 
 # ---- variants
 
+ODD = "odd_workloads:OddVariants"
+
 
 def test_a_variant_that_cannot_be_made_is_skipped(local: hetsched.Local) -> None:
     x = np.arange(80.0).reshape(20, 4)
-    job = local.submit("odd_variants:Odd", x, verify=True)
-    assert np.array_equal(verified(job), 2 * x)
+    job = local.submit(ODD, x, units=20, verify=True)
+    assert np.array_equal(verified(job), 2 * x + 1)
     assert job.report is not None
     assert {device.variant for device in job.report.devices if device.share} == {"sound"}
 
 
 def test_without_any_variant_only_jobs_with_these_parameters_fail(local: hetsched.Local) -> None:
     with pytest.raises(HetschedError, match=r"no working variant of odd.*bound to another"):
-        local.submit("odd_variants:Odd", units=19, sound=False).result(timeout=60)
-    assert verified(local.submit("odd_variants:Odd", units=19, verify=True)).shape == (19, 4)
+        local.submit(ODD, units=19, sound=False).result(timeout=60)
+    assert verified(local.submit(ODD, units=19, verify=True)).shape == (19, 4)
 
 
 # ---- solvers

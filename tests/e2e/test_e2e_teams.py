@@ -16,7 +16,7 @@ from hetsched.config import parse
 from hetsched.errors import UsageError
 from hetsched.job import JobReport, JobSpec
 
-WORKLOAD = "odd_threads:OddThreads"
+WORKLOAD = "odd_workloads:OddThreads"
 CORES = '[[device]]\nkind = "cpu"\nhardware_threads = true\n'
 pytestmark = [needs_two_cores, pytest.mark.usefixtures("plug_ins")]
 
@@ -44,7 +44,7 @@ def measure(local: hetsched.Local, devices: list[str]) -> None:
 def run(local: hetsched.Local, units: int, **options: Any) -> JobReport:
     x = np.arange(4.0 * units).reshape(units, 4)
     job = local.submit(WORKLOAD, x, units=units, verify=True, **options)
-    np.testing.assert_array_equal(job.result(timeout=60), 2 * x)
+    np.testing.assert_array_equal(job.result(timeout=60), 2 * x + 1)
     assert job.report is not None
     return job.report
 
