@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from device_toys import Affine, AffineParams
+import toys
 
 from hetsched.config import Cost, DeviceConfig
 from hetsched.device import DeviceInfo
@@ -43,10 +43,10 @@ def info_of(config: DeviceConfig) -> DeviceInfo:
 
 
 class Bench(ToyJob):
-    """A job of `device_toys.Affine`."""
+    """A job of `toys.Toy`."""
 
     def __init__(self, units: int, folder: Path | None = None, **settings: Any) -> None:
-        super().__init__(Affine(), AffineParams(units), folder, **settings)
+        super().__init__(toys.Toy(), toys.ToyParams(units), folder, **settings)
 
     def job(self, chunk: int, slots: int = 2, variant: str = "numpy") -> DeviceJob:
         return self.described("cpu", chunk, slots, variant=variant)

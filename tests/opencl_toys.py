@@ -1,4 +1,4 @@
-"""The toy kernels of `device_toys` in OpenCL, and the device that they are tested on."""
+"""The kernels of toys in OpenCL, and the device that they are tested on."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import device_toys
 import msgspec
 import numpy as np
 import pytest
+from toys import Toy, ToyParams
 
 from hetsched.config import Config, DeviceConfig
 from hetsched.device import DeviceInfo
@@ -65,7 +65,7 @@ def affine() -> Kernel:
     return kernel_of("affine", ("x",), "y")
 
 
-class InPlace(device_toys.Affine):
+class InPlace(Toy):
     """Whose results replace the input in the memory of an OpenCL device."""
 
     name = "in_place"
@@ -77,11 +77,11 @@ class InPlace(device_toys.Affine):
         return super().variants(kind)[:1]
 
 
-class MortalParams(device_toys.AffineParams, frozen=True):
+class MortalParams(ToyParams, frozen=True):
     lives: int = 0
 
 
-class Mortal(device_toys.Affine):
+class Mortal(Toy):
     """Whose OpenCL kernel kills its process after so many chunks."""
 
     name = "mortal"

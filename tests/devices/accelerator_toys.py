@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import device_toys
+from toys import Toy
 
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.devices.accelerator.device import Accelerator
@@ -47,7 +47,7 @@ class Bench(ToyJob):
         return [times[number] for number in sorted(times)]
 
 
-class Racing(device_toys.Affine):
+class Racing(Toy):
     """Has two variants that work, and one that doesn't."""
 
     def variants(self, kind: str) -> Sequence[Variant]:
@@ -55,7 +55,7 @@ class Racing(device_toys.Affine):
         return [working, Variant("other", "1", working.make), broken]
 
 
-class Picky(device_toys.Affine):
+class Picky(Toy):
     """Whose kernel fails everywhere but on cores."""
 
     def variants(self, kind: str) -> Sequence[Variant]:

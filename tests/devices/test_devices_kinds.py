@@ -32,7 +32,7 @@ def local(toy_kind: None) -> Iterator[hetsched.Local]:
 def test_a_registered_kind_runs_jobs(local: hetsched.Local) -> None:
     x = np.arange(160.0).reshape(40, 4)
 
-    job = local.submit("device_toys:Affine", x, verify=True)
+    job = local.submit("toys:Toy", x, verify=True)
     y = job.result(timeout=60)
 
     np.testing.assert_array_equal(y, 2 * x + 1)

@@ -33,7 +33,7 @@ def local(used: Path) -> Iterator[hetsched.Local]:
 
 
 def run(local: hetsched.Local) -> None:
-    job = local.submit("device_toys:Affine", np.ones((40, 4)), units=40, verify=True)
+    job = local.submit("toys:Toy", np.ones((40, 4)), units=40, verify=True)
     assert (job.result(timeout=60) == 3).all()
 
 

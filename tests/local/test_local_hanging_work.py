@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from device_toys import Affine
+from toys import Toy
 from virtual_machine import VIRTUAL
 
 import hetsched
@@ -34,7 +34,7 @@ def hang() -> None:
     RELEASED.wait()
 
 
-class Hanging(Affine):
+class Hanging(Toy):
     """Hangs when a job is checked, in the engine's process."""
 
     def infer(self, explicit: Any, arrays: Any) -> Any:

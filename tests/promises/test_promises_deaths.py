@@ -192,12 +192,3 @@ def test_a_file_result_is_complete_though_a_process_died(
     expected = client.submit(TOY, units=40, seed=5).result(60)
     assert np.array_equal(np.load(folder / "y.npy"), expected)
     assert [path.name for path in folder.iterdir()] == ["y.npy"]
-
-
-def test_devices_may_be_disabled_and_enabled(impatient: Daemon, client: hetsched.Client) -> None:
-    assert impatient.call("devices", "--disable", "cpu0").code == 0
-    assert "cpu0" in impatient.call("devices", "--json").json["absent"]
-    with refused(69, "cpu0"):
-        client.submit(TOY, units=1, devices="cpu0").result(60)
-    assert impatient.call("devices", "--enable", "cpu0").code == 0
-    assert client.submit(TOY, units=1, devices="cpu0").result(60).shape == (1, 4)

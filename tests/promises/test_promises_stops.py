@@ -107,32 +107,23 @@ def test_a_path_too_long_for_a_socket_is_refused(tmp_path: Path) -> None:
         assert (ended.code, "107" in ended.error) == (78, True)
 
 
-def test_a_runtime_folder_open_to_others_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run").chmod(0o755)
+@pytest.mark.parametrize(
+    ("folder", "mode", "way_out"),
+    [("run", 0o755, "chmod 700"), ("state", 0o777, "chmod go-w"), ("state", 0o720, "chmod go-w")],
+)
+def test_a_folder_that_is_open_to_others_is_refused(
+    tmp_path: Path, folder: str, mode: int, way_out: str
+) -> None:
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder).chmod(mode)
     ended = Place(tmp_path).call("serve")
-    assert (ended.code, f"chmod 700 {tmp_path / 'run'}" in ended.error) == (78, True)
-
-
-@pytest.mark.parametrize("mode", [0o777, 0o720])
-def test_a_state_folder_that_others_may_write_to_is_refused(tmp_path: Path, mode: int) -> None:
-    (tmp_path / "state").mkdir()
-    (tmp_path / "state").chmod(mode)
-    ended = Place(tmp_path).call("serve")
-    assert (ended.code, f"chmod go-w {tmp_path / 'state'}" in ended.error) == (78, True)
+    assert (ended.code, f"{way_out} {tmp_path / folder}" in ended.error) == (78, True)
 
 
 def test_a_state_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
     place = Place(tmp_path)
     place.environment["HETSCHED_STATE_DIR"] = "/proc/none"
     assert "/proc/none" in place.call("serve").error
-
-
-def test_a_daemon_that_is_drained_now_ends_after_its_chunks(slow: Daemon) -> None:
-    with slow.client(reconnect=0) as client:
-        computes(client.submit("fft", batch="5000x8x8"))
-        assert "after their current chunks" in slow.call("drain", "--now").out
-        assert slow.process.wait(60) == 0
 
 
 def test_stop_waits_for_the_end_of_the_daemon(slow: Daemon) -> None:
@@ -148,6 +139,8 @@ def test_nohup_is_respected() -> None:
         daemon.process.send_signal(signal.SIGHUP)
         assert client.ping().pid == daemon.process.pid
         assert client.submit("fft", batch="1x8x8").result(60).shape == (1, 8, 8)
+        assert "after their current chunks" in daemon.call("drain", "--now").out
+        assert daemon.process.wait(60) == 0
 
 
 @pytest.mark.parametrize("tenths", [0, 2, 6])
