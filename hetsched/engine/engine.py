@@ -1,6 +1,6 @@
 """The engine: queues jobs, runs them, and learns. Used by daemon and Local.
 
-`jobs/queue.py` decides which job is next, `small_jobs.py` which run beside it, `run/` runs it.
+`jobs/queue.py` decides which job is next, `scheduler.py` which run beside it, `run/` runs it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Runs the accepted jobs of an engine in the queue's order, and reports their states.
 
-One main job has all devices; small ones run beside it, on a core each (`small_jobs.py`).
+One main job has all devices; small ones run beside it, on a core each.
 On the loop's thread only.
 """
 
@@ -12,24 +12,25 @@ import functools
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
 from hetsched import errors
 from hetsched.bounded_cache import BoundedCache
 from hetsched.engine.admission.resolved_job import ResolvedJob
 from hetsched.engine.explanations import MAX_KEPT_BYTES, MAX_KEPT_JOBS, JobSnapshot, subject_of
-from hetsched.engine.planning.job_planning import LearningTask
+from hetsched.engine.planning.job_plan import find_candidates
 from hetsched.engine.processes.fleet import Lost
 from hetsched.engine.run.attempt import Event
-from hetsched.engine.run.runner import JobRunner
-from hetsched.engine.small_jobs import SmallJobs
+from hetsched.engine.run.runner import JobRunner, LearningTask
 from hetsched.engine.threads import enter
 from hetsched.job import Done, Failed, FileOut, JobSpec, outcome
 from hetsched.jobs.queue import Change, JobQueue
 from hetsched.jobs.table import JobRecord, unstarted
+from hetsched.planner.job_planner import plan_job
 from hetsched.planner.records import JobPlan
 from hetsched.store import output_files
 from hetsched.store.journal_records import job_token
@@ -53,6 +54,12 @@ FLUSH_SECONDS = 0.5
 """Delay from a job's end to writing models.db: the next job must not wait for the disk."""
 TRANSIENT_CODES = (errors.TryAgain.code, errors.Unavailable.code)
 """A small job's core, or its memory, wasn't there."""
+SMALL_FRACTION = 0.05
+"""Time of a small job on one core, as a fraction of the main job's remaining time."""
+MIN_REMAINING_SECONDS = 0.02
+"""Below this a waiting job's turn comes soon enough."""
+MAX_PLANS = 256
+"""Plans kept, some kilobytes each."""
 
 
 class Scheduler:
@@ -254,7 +261,7 @@ class Scheduler:
             return
         try:
             for job in list(itertools.islice(self.queue.ready(), MAX_CONSIDERED)):
-                plan = self._small.plan_beside(outlook, job)
+                plan = self._small.plan_beside(*outlook, job)
                 if plan is not None and self.queue.is_waiting(job) and job.is_ready:
                     self._small.plans[job.number] = plan
                     self._take_turn(job)
@@ -456,6 +463,72 @@ class Scheduler:
         if job.checked is not None:
             self._admission.uses.remove(job)
         job.release_segments()
+
+
+class SmallJobs:
+    """Which waiting job may start beside the main one, on one of its cores.
+
+    One rule: a job may overtake if it is predicted to take, on one core that does nothing else, at
+    most 5 % of what the main job still needs. Unmeasured jobs wait. A core has one small job at a
+    time, whose chunks alternate with the main job's; stealing spreads the delay over all devices.
+    """
+
+    def __init__(self, engine: Engine, on_planned: Callable[[], None]) -> None:
+        self._engine, self._on_planned = engine, on_planned
+        # Of the kinds of jobs on each core; None: being planned, or there is no plan
+        self.known: BoundedCache[tuple[bytes, str], JobPlan | None] = BoundedCache(
+            max_entries=MAX_PLANS
+        )
+        # Number of a small job that runs or is being opened -> its plan, on one core
+        self.plans: dict[int, JobPlan] = {}
+
+    def plan_beside(
+        self, remaining_seconds: float, devices: Collection[str], job: JobRecord
+    ) -> JobPlan | None:
+        """Return the plan for a core beside the main job, whose `devices` have something to do."""
+        checked: ResolvedJob | None = job.checked
+        if checked is None or job.runs_alone or checked.measure or checked.iterative is not None:
+            return None
+        if checked.in_threads:  # while that of the main job runs in processes
+            return None
+        if remaining_seconds < MIN_REMAINING_SECONDS:
+            return None
+        if not self._engine.admission.uses.may_overtake(job):
+            return None
+        fleet = self._engine.fleet
+        cores = {info.name for info in fleet.infos if info.is_shareable}
+        cores &= fleet.devices("ready").intersection(checked.devices) - self._engine.disabled
+        cores -= {plan.assignments[0].device for plan in self.plans.values()}
+        if not cores:
+            return None
+        core = min(cores, key=lambda name: (name in devices, name))
+        kind = (checked.reference, checked.params, checked.load, checked.storage)
+        key = msgspec.json.encode(kind), core
+        if key not in self.known:
+            self.known.put(key, None)
+            self._request(key, checked, core)
+        plan = self.known.get(key)
+        if plan is None or plan.predicted_seconds is None:
+            return None
+        is_small = plan.predicted_seconds <= SMALL_FRACTION * remaining_seconds
+        return plan if is_small else None
+
+    def _request(self, key: tuple[bytes, str], checked: ResolvedJob, core: str) -> None:
+        """Plan all of a job for a core, by the measurements of equal ones."""
+        fleet, state = self._engine.fleet, self._engine.planning
+        cores = [info for info in fleet.infos if info.is_shareable]
+        equal = [info for info in cores if info.identity == fleet.info(core).identity]
+
+        def plan() -> JobPlan:
+            candidates = find_candidates(checked, equal, state)
+            return plan_job(checked.load, candidates, {core: checked.load}, cache=state.plan_cache)
+
+        def planned(plan: JobPlan | None, error: BaseException | None) -> None:
+            if plan is not None:
+                self.known.put(key, plan)
+                self._on_planned()
+
+        self._engine.planner_thread.submit(plan, planned)
 
 
 def stopping_error() -> errors.TryAgain:

@@ -20,7 +20,7 @@ from served import CORES, HETSCHED, Place, serving
 
 import hetsched
 from hetsched.cli.commands.service import unit_texts
-from hetsched.daemon.service import ServiceManager
+from hetsched.daemon.lifecycle import ServiceManager
 from hetsched.errors import ConfigError
 
 WAIT = 60.0

@@ -14,7 +14,6 @@ import hetsched
 from hetsched.client.job import Job
 from hetsched.config import parse
 from hetsched.dispatch import Dispatcher
-from hetsched.engine.planning import job_planning
 from hetsched.engine.run import runner
 from hetsched.engine.run.arrays import JobArrays
 from hetsched.errors import ErrorRecord, InternalError, TryAgain
@@ -35,7 +34,7 @@ d2h = {{ unit = "20us" }}
 """
 STAGES: dict[str, tuple[Any, str]] = {
     "place": (JobArrays, "place"),
-    "plan, in the planner's thread": (job_planning, "next_plan"),
+    "plan, in the planner's thread": (runner, "next_plan"),
     "prepare": (JobArrays, "prepare_message"),
     "dispatch": (Dispatcher, "commands"),
     "report": (runner, "job_report"),

@@ -1,6 +1,6 @@
-"""The plan of a job, for its next run or for iterations, from models.db and earlier runs.
+"""The plan of a job, for its next run or for iterations, from models.db; what is learnt from runs.
 
-Called in the planner's thread, and by `hetsched plan`.
+In the planner's thread; plans also for `hetsched plan`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from hetsched import errors
@@ -16,22 +17,26 @@ from hetsched.device import Chunk, DeviceInfo
 from hetsched.device_kinds import DEVICE_KINDS
 from hetsched.devices.accelerator.rows import piece_overhead
 from hetsched.engine.admission.resolved_job import ResolvedJob, declared_demand, declared_variants
-from hetsched.engine.planning.planning_state import PlanningState, job_kind
+from hetsched.engine.planning.planning_state import JobKind, PlanningState, job_kind
 from hetsched.job import JobSpec
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
-from hetsched.models.races import NO_RACES
-from hetsched.models.samples import CO_RUNNERS, CoRunners
+from hetsched.models.races import NO_RACES, Race
+from hetsched.models.samples import CO_RUNNERS, CoRunners, Sample, is_time
 from hetsched.models.windows import MIN_CHANGE
 from hetsched.partition import iterations
+from hetsched.planner.learning import Run, learn
 from hetsched.planner.neighbours import co_runners_of, possible_models
 from hetsched.planner.records import Assignment, Candidate, JobPlan
-from hetsched.planner.variants import choose_variants
+from hetsched.planner.variants import choose_variants, pooled_models
 from hetsched.plans.device_plan import DevicePlan
 from hetsched.plans.recipes import evenly
 from hetsched.plans.slots import aligned, slot_bytes, slotted
-from hetsched.store.model_records import ModelKey
+from hetsched.store.model_records import ModelKey, RaceKey
 from hetsched.workload import Iterative, Variant
+
+Lesson = tuple[str, str, CoRunners]
+"""Device, variant and co-runners, of which samples are."""
 
 
 def next_plan(
@@ -349,3 +354,71 @@ def _assignment_of_rows(
         candidate=candidate,
         model=model,
     )
+
+
+# ---- learning
+
+
+def learn_run(job: ResolvedJob, run: Run, state: PlanningState, kind: JobKind) -> None:
+    """Update models and planner after a run of `job`. The store is not flushed to disk."""
+    now = time.time()
+    lessons = learn(run)
+    infos = {device: each.info for device, each in run.devices.items()}
+    groups: dict[Lesson, list[ModelKey]] = {}
+    for (device, name, beside), key in _observe(job, infos, lessons.samples, state).items():
+        if infos[device].is_core:
+            groups.setdefault((infos[device].identity, name, beside), []).append(key)
+    for equal in groups.values():  # fitted in advance, for the next plan
+        pooled_models(state.store.load_many(equal, False), state.plan_cache)
+    for identity, race in lessons.races.items():
+        info = next(info for info in infos.values() if info.identity == identity)
+        labels = {v.name: race_label(v) for v in state.usable_variants(job, info)}
+        paces = {labels[name]: found for name, found in race.paces.items() if name in labels}
+        race_key = RaceKey(job.workload.name, job.speed_key, identity, job.storage)
+        state.store.add_race(race_key, Race(race.number, race.units, paces, now))
+    state.raise_memory_limits(infos.values())
+    if not run.is_contended:
+        state.plans.planner(kind, job.load).report(run.plan, run.paces)
+
+
+def _observe(
+    job: ResolvedJob,
+    infos: Mapping[str, DeviceInfo],
+    samples: Mapping[Lesson, Sequence[Sample]],
+    state: PlanningState,
+) -> dict[Lesson, ModelKey]:
+    """Store samples with the models of variants that still work; return their keys."""
+    keys = {
+        (device, name, beside): model_key(job, infos[device], variant, beside)
+        for device, name, beside in samples
+        for variant in state.usable_variants(job, infos[device])  # it may have failed since
+        if variant.name == name
+    }
+    state.store.observe_many([(key, samples[of]) for of, key in keys.items()], time.time())
+    return keys
+
+
+def learn_rows(
+    job: ResolvedJob,
+    assignments: Mapping[str, Assignment],
+    infos: Mapping[str, DeviceInfo],
+    times: Iterable[tuple[str, int, float, float | None]],
+    state: PlanningState,
+) -> None:
+    """Update the models of the devices that computed iterations. The store isn't flushed.
+
+    A device that copied has the curve "compute", too: the rest of its time is NEC's XFER_TIME.
+    """
+    samples: dict[str, list[Sample]] = {}
+    for device, rows, seconds, compute in times:
+        if is_time(seconds):
+            samples.setdefault(device, []).append(Sample("total", rows, seconds))
+            if compute is not None and is_time(compute):
+                samples[device].append(Sample("compute", rows, compute))
+    measured = [device for device in samples if device in assignments]
+    beside = co_runners_of([infos[device] for device in measured], state.machine())
+    of_variants = {
+        (device, assignments[device].variant, beside[device]): samples[device]
+        for device in measured
+    }
+    _observe(job, infos, of_variants, state)

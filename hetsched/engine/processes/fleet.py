@@ -19,9 +19,13 @@ from hetsched.config import DeadlinesConfig
 from hetsched.device import DeviceInfo
 from hetsched.device_process.arrays import TailCounter
 from hetsched.devices.probe import Probe, ProcessSpec
-from hetsched.engine.processes.link import DeviceLink
-from hetsched.engine.processes.process import DeviceProcess, Template, TemplateLost
-from hetsched.engine.processes.thread import DeviceThread
+from hetsched.engine.processes.process import (
+    DeviceLink,
+    DeviceProcess,
+    DeviceThread,
+    Template,
+    TemplateLost,
+)
 from hetsched.errors import InternalError
 from hetsched.transport import device_messages
 from hetsched.transport.arena import Arena, Segment
@@ -86,8 +90,7 @@ class Joined:
 @dataclass(eq=False)
 class Host:
     spec: ProcessSpec
-    name: str = field(init=False)
-    info: DeviceInfo = field(init=False)
+    info: DeviceInfo
     state: State = "unneeded"
     process: DeviceLink | None = None
     failed_starts: int = 0  # Consecutive ones
@@ -96,9 +99,9 @@ class Host:
     deadline: Timer | None = None  # Of its hello, then of its end after a kill
     on_end: Callable[[], None] = field(default=lambda: None)  # Of a stuck process
 
-    def __post_init__(self) -> None:
-        self.info = self.spec.device
-        self.name = self.info.name
+    @property
+    def name(self) -> str:
+        return self.info.name
 
     @property
     def is_stuck(self) -> bool:
@@ -120,7 +123,7 @@ class Fleet:
         self._deadlines = deadlines
         arena.on_discard.append(lambda segment: self.detach([segment]))
         self._probed_absent = dict(probe.absent)
-        self._hosts = {spec.device.name: Host(spec) for spec in probe.processes}
+        self._hosts = {spec.device.name: Host(spec, spec.device) for spec in probe.processes}
         self._template: Template | None = None
         self._for_template: list[Host] = []  # What it will fork once it is ready
         # Group of cores -> the memfd with the counter of their tails
@@ -151,7 +154,7 @@ class Fleet:
         for spec in probe.processes:
             if spec.device.name not in self._hosts:
                 log.info("new device: %s", spec.device.name)
-                self._hosts[spec.device.name] = Host(spec)
+                self._hosts[spec.device.name] = Host(spec, spec.device)
 
     @property
     def infos(self) -> tuple[DeviceInfo, ...]:
@@ -243,7 +246,7 @@ class Fleet:
             else:
                 process.attach_file(key, source)
         except InternalError as error:
-            self._kill(host, str(error))
+            self.kill_process(host.name, str(error))
         self._flush_soon(host)
 
     def attached(self, device: str) -> Collection[int]:
@@ -278,7 +281,7 @@ class Fleet:
             try:
                 host.process.flush()
             except InternalError as error:  # so that its job goes on elsewhere
-                self._kill(host, str(error))
+                self.kill_process(host.name, str(error))
             except OSError as error:
                 log.warning("%s: no commands can be sent: %s", host.name, error)
                 self._unsent.append(host)
@@ -288,10 +291,6 @@ class Fleet:
     def silent_seconds(self, device: str, since: float) -> float:
         process = self._hosts[device].process
         return 0.0 if process is None else process.silent_seconds(since)
-
-    def kill_process_of(self, device: str, reason: str) -> None:
-        """Kill the process of `device`, which has missed a deadline; its loss follows."""
-        self._kill(self._hosts[device], reason)
 
     def rest(self) -> None:
         """End the processes of cores, which no job uses; the next job forks them again."""
@@ -310,7 +309,7 @@ class Fleet:
         host.process.stop()
         stop = self._deadlines.device_stop
         reason = f"{why} and it didn't end"
-        host.expect(self._loop.call_later(stop, self._kill, host, reason))
+        host.expect(self._loop.call_later(stop, self.kill_process, host.name, reason))
         self.listener.on_lost(host.name, why)
 
     def close(self) -> None:
@@ -367,7 +366,7 @@ class Fleet:
         host.process, host.kill_reason = process, ""
         hello = self._deadlines.start
         reason = f"its device wasn't open after {format_seconds(hello)} (deadlines.start)"
-        host.expect(self._loop.call_later(hello, self._kill, host, reason))
+        host.expect(self._loop.call_later(hello, self.kill_process, host.name, reason))
         self._loop.add_reader(process.fileno(), self._read_events, host, process)
         if isinstance(process, DeviceProcess):
             self._loop.add_reader(process.stderr, self._read_stderr, process)
@@ -438,7 +437,7 @@ class Fleet:
         except Exception as error:
             log.exception("%s: a message can't be handled", host.name)
             process.ended = True
-            self._kill(host, f"a message can't be handled: {error}")
+            self.kill_process(host.name, f"a message can't be handled: {error}")
         if process.ended:
             self._loop.remove_reader(process.fileno())
         return bool(events) and not process.ended
@@ -484,7 +483,9 @@ class Fleet:
         if self._is_resting:
             self._rest(host)
 
-    def _kill(self, host: Host, reason: str) -> None:
+    def kill_process(self, device: str, reason: str) -> None:
+        """Kill the process of `device`, which has done wrong or nothing; its loss follows."""
+        host = self._hosts[device]
         process = host.process
         if process is None or host.kill_reason or self._closing:
             return

@@ -336,10 +336,10 @@ class Attempt:
             if wait.since + wait.seconds <= now and wait.is_behind:
                 if not self.is_stopping:  # it may be right in what it does then
                     self.runner.failures.overdue.add(device)
-                self._fleet.kill_process_of(device, wait.reason)
+                self._fleet.kill_process(device, wait.reason)
             elif self._fleet.silent_seconds(device, wait.since) >= patience:
                 limit = f"{format_seconds(patience)} (deadlines.chunk)"
-                self._fleet.kill_process_of(device, f"no sign of life for {limit}")
+                self._fleet.kill_process(device, f"no sign of life for {limit}")
         self._set_timer(now)
 
     async def stop(self, *, is_cancelled: bool) -> None:

@@ -9,14 +9,23 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hetsched import errors
 from hetsched.device import DeviceInfo
+from hetsched.device_process.tuning import KIND as TUNED
 from hetsched.engine.explanations import JobSnapshot, subject_of
 from hetsched.engine.failures import JobFailures
-from hetsched.engine.planning.job_planning import JobPlanning
+from hetsched.engine.planning.job_plan import (
+    computed_seconds,
+    find_candidates,
+    first_plan,
+    learn_rows,
+    learn_run,
+    next_plan,
+)
+from hetsched.engine.planning.planning_state import JobKind, job_kind
 from hetsched.engine.processes.fleet import Lost, Message
 from hetsched.engine.run.arrays import JobArrays
 from hetsched.engine.run.attempt import Attempt, Event, PauseRequested, StartOver
@@ -25,10 +34,9 @@ from hetsched.engine.run.epochs import IterationState
 from hetsched.engine.run.iterate import Iterations
 from hetsched.engine.run.report import Notes, job_report, progress
 from hetsched.engine.run.saves import Saves
-from hetsched.engine.small_jobs import Outlook
 from hetsched.job import ArenaRef, Done, Failed, JobReport, Running, outcome
 from hetsched.jobs.table import JobRecord
-from hetsched.planner.learning import DeviceRun
+from hetsched.planner.learning import DeviceRun, Run, makespan
 from hetsched.planner.records import JobPlan
 from hetsched.text import named_rows
 from hetsched.units import counted
@@ -37,6 +45,10 @@ if TYPE_CHECKING:
     from hetsched.engine.engine import Engine
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+LearningTask = Callable[[], None]
+"""For the planner's thread: learn from a run and plan the next."""
 
 PROGRESS_SECONDS = 0.1
 """Minimum interval between two progress states of a job."""
@@ -77,7 +89,9 @@ class JobRunner:
         # Done once the job's files are closed: only then its next run may open them. None: none
         # was open, as in an iterative job whose only file is its checkpoint.
         self.files_closed: asyncio.Future[None] | None = None
-        self._planning = JobPlanning(self)
+        # Of the last plan: its devices, and those of the machine without a process then
+        self._infos: Sequence[DeviceInfo] = ()
+        self._unstarted: Collection[str] = ()
         self._task: asyncio.Task[None] | None = None
         self._attempt: Attempt | None = None  # The present one, while devices work for it
         self._abort_error: BaseException | None = None
@@ -130,9 +144,10 @@ class JobRunner:
     def is_stopping(self) -> bool:
         return self._attempt is not None and self._attempt.is_stopping
 
-    def outlook(self) -> Outlook | None:
-        """Return what it still has to do; None if nothing may run beside it, or it is unknown.
+    def outlook(self) -> tuple[float, Collection[str]] | None:
+        """Return the seconds that it still needs, and the devices that still work for it.
 
+        None: nothing may run beside it, or it isn't known what remains.
         Nothing runs beside explicit measurements, iterations or a core team (they wait for the
         slowest core), devices with a virtual clock or in threads; nor while kernels are made,
         which takes up to a minute.
@@ -150,7 +165,7 @@ class JobRunner:
             dispatcher = attempt.computation.dispatcher
             seconds = dispatcher.remaining_seconds(time.monotonic())
             devices = dispatcher.busy_devices()
-        return None if seconds is None else Outlook(seconds, devices)
+        return None if seconds is None else (seconds, devices)
 
     def snapshot(self) -> JobSnapshot:
         plan = self.latest.plan if self.latest else JobPlan((), None)
@@ -242,7 +257,7 @@ class JobRunner:
             infos, starting = await self._usable_devices(wait_for_restarts)
             try:
                 if self._plan_beside is None:
-                    plan = await self._planning.plan(infos)
+                    plan = await self._plan(infos)
                 elif self.latest is None:
                     plan = self._plan_beside
                 else:  # its plan has failed: the job needs all devices to choose from
@@ -328,6 +343,95 @@ class JobRunner:
         starting = fleet.devices("starting", "restarting").intersection(devices)
         return infos, starting.difference(failures.excluded)
 
+    # ---- planning and learning
+
+    async def _plan(self, infos: Sequence[DeviceInfo]) -> JobPlan:
+        """Plan an attempt: at once if the kind of job has a plan. Raises Unavailable."""
+        job, state = self.job, self.engine.planning
+        if self.iterations is not None:
+            plan, balance = await self._in_planner(
+                lambda: first_plan(job, self.spec, infos, state)
+            )
+            working = [each.device for each in plan.assignments if each.chunks]
+            self.iterations.balance_with(balance, working)
+            return plan
+        self._infos = infos
+        self._unstarted = self.engine.fleet.devices("unneeded")
+        await self._tune()
+        if (known := self._known_plan()) is not None:
+            return known
+        # By now the previous job may have been learnt from, and this one planned.
+        return await self._in_planner(lambda: self._known_plan() or self._new_plan())
+
+    async def _tune(self) -> None:
+        """Tell what was tuned for this job; tune for it now if the engine may not idle later."""
+        tuner, job = self.engine.tuner, self.job
+        kind = tuner.kind(job)
+        while kind.news:
+            self.note(kind.news.pop(0))
+        # Not again before jobs have computed twice as long
+        is_due = tuner.is_before_jobs and kind.computed >= 2 * kind.seen
+        if is_due and not job.measure and self.latest is None:
+            state = self.engine.planning
+            computed = await self._in_planner(
+                lambda: computed_seconds(find_candidates(job, self._infos, state), job.load)
+            )
+            await tuner.tune_now(kind, computed, self.report_planning)
+
+    async def _in_planner(self, make: Callable[[], T]) -> T:
+        # The job counts as running from here on: code of its workload might end the daemon.
+        self.report_planning()
+        return await self.engine.planner_thread.call(make)
+
+    @property
+    def _kind(self) -> JobKind:
+        return job_kind(self.job, [info.name for info in self._infos])
+
+    def _known_plan(self) -> JobPlan | None:
+        return None if self.job.measure else self.engine.planning.plans.get(self._kind)
+
+    def _new_plan(self) -> JobPlan:
+        state = self.engine.planning
+        generation = state.plans.generation
+        # With the memory that devices have now, not when the job started.
+        current = {info.name: info for info in state.machine()}
+        infos = [current.get(info.name, info) for info in self._infos]
+        plan = next_plan(self.job, infos, state, self._unstarted)
+        if not self.job.measure:
+            state.plans.put(self._kind, plan, generation)
+        return plan
+
+    def _learning_task(self, runs: Mapping[str, DeviceRun] | None) -> LearningTask | None:
+        """Return what to learn from a run, if it is typical, and the plan of the next."""
+        job, attempt, state = self.job, self.latest, self.engine.planning
+        if attempt is None:
+            return None
+        if (iterations := self.iterations) is not None:
+            return lambda: learn_rows(
+                job, attempt.assignments, attempt.infos, iterations.measured(), state
+            )
+        if runs is None or not self._infos:
+            return None  # a run beside another one adds nothing to measurements
+        run = Run(attempt.plan, runs, state.machine(), self.small_jobs_beside > 0)
+        kind = self._kind
+        tuned = self.engine.tuner.kind(job)
+        own = [each for each in runs.values() if each.chunks and each.info.variant_kind == TUNED]
+        tuned.threads |= {each.info.threads for each in own}
+        tuned.used = frozenset(each.assignment.variant for each in own)
+        tuned.computed += makespan(runs)
+        if job.measure:
+            return lambda: learn_run(job, run, state, kind)
+        if not state.plans.count_run(kind, run.plan, makespan(runs)):
+            return None
+
+        def learn_and_plan() -> None:
+            learn_run(job, run, state, kind)
+            self._new_plan()
+
+        return learn_and_plan
+
+    # ---- the end
+
     def _convergence_error(self) -> errors.JobFailed | None:
         iterations, declared = self.iterations, self.job.iterative
         if iterations is None or declared is None or not declared.must_converge:
@@ -341,7 +445,7 @@ class JobRunner:
 
     def _end(self, state: Done | Failed, runs: Mapping[str, DeviceRun] | None) -> None:
         """Take all final steps, even if some of them raise."""
-        learning_task = functools.partial(self._try, self._planning.learning_task, runs)
+        learning_task = functools.partial(self._try, self._learning_task, runs)
         if self.saves is not None:
             self.saves.close()
         self._try(self.arrays.close, self.engine.fleet)
@@ -361,7 +465,6 @@ class JobRunner:
         self._try(self.engine.scheduler.on_run_ended, self, state, learning_task)
         # Cycles that refer to the caller's arrays are broken, so that these are freed now.
         self.latest = self.saves = None
-        del self._planning
 
     def _failed(
         self, error: errors.ErrorRecord, results: dict[str, ArenaRef] | None = None
