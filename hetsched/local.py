@@ -25,9 +25,8 @@ from hetsched.device import DeviceInfo
 from hetsched.engine.engine import Engine
 from hetsched.explain import Explanation
 from hetsched.job import ArenaRef, JobSpec, checked
-from hetsched.jobs.durability import Durability
 from hetsched.jobs.followers import Follower
-from hetsched.jobs.table import JobRecord
+from hetsched.jobs.table import JobRecord, JobTable
 from hetsched.machine_limits import machine_memory, resolve_size
 from hetsched.transport.arena import Arena, Segment
 from hetsched.transport.loop import Loop
@@ -74,19 +73,18 @@ class Local(JobSubmitter):
         self._arena = Arena(limit)
         self._segments = _LocalSegments(self._arena, self._call, self._loop)
         try:
-            durability = Durability(chosen, self._loop, self._arena)
+            self._table = JobTable(chosen, self._loop, self._arena)
             self._engine = Engine(
                 chosen,
                 self._loop,
                 self._arena,
-                durability,
+                self._table,
                 models_path=paths.models_path() if learn else None,
             )
         except BaseException:
             self._arena.close()
             self._loop.close()
             raise
-        self._table, self._followers = durability.table, durability.followers
         self._open = True
         self._pid = os.getpid()
         self._lock = threading.RLock()
@@ -141,7 +139,7 @@ class Local(JobSubmitter):
             record = self._table.job(change.job)
             is_changed = self._engine.change_queue(record, change)
             if is_changed:
-                self._followers.report(record)
+                self._table.followers.report(record)
             return is_changed
 
         return self._call(run)
@@ -229,7 +227,7 @@ class Local(JobSubmitter):
                 return
             job.accepted(record.number, "")
             follower = Follower(0, lambda answer, droppable: job.advance(answer.state))
-            self._followers.follow(record, follower)
+            self._table.followers.follow(record, follower)
             accepted.set_result(job)
 
         record.submitters.append(on_answer)

@@ -31,8 +31,8 @@ from hetsched.daemon.router import Router
 from hetsched.daemon.sessions import Sessions
 from hetsched.engine.engine import CLOSE_SECONDS, Engine
 from hetsched.errors import ConfigError
-from hetsched.jobs.durability import Durability
 from hetsched.jobs.recovery import recover
+from hetsched.jobs.table import JobTable
 from hetsched.machine_limits import machine_memory, raise_descriptor_limit, resolve_size
 from hetsched.store.journal import Journal
 from hetsched.store.journal_records import HistoryBounds
@@ -120,12 +120,12 @@ def _run(config: Config, manager: ServiceManager) -> None:
         journal = _open_journal(config, loop)
         contents = journal.load()
         stack.callback(journal.close, JOURNAL_SECONDS)
-        durability = Durability(config, loop, arena, journal)
+        table = JobTable(config, loop, arena, journal)
         engine = Engine(
             config,
             loop,
             arena,
-            durability,
+            table,
             models_path=paths.models_path(),
             journal_token=contents.token,
         )
@@ -142,7 +142,7 @@ def _run(config: Config, manager: ServiceManager) -> None:
         stack.callback(sessions.close)
         stack.callback(guarded, router.close)
         engine.fleet.start()
-        engine.recover(*recover(durability, contents, PUBLISH_SECONDS))
+        engine.recover(*recover(table, contents, PUBLISH_SECONDS))
         for path, kind, accept in (
             (paths.endpoint_path(), socket.SOCK_STREAM, router.open),
             (paths.session_path(), socket.SOCK_SEQPACKET, sessions.open),
@@ -193,7 +193,7 @@ class StopLadder:
 
     def __init__(self, manager: ServiceManager, engine: Engine, journal: Journal) -> None:
         self._loop, self._manager = engine.loop, manager
-        self._durability, self._engine, self._journal = engine.durability, engine, journal
+        self._table, self._engine, self._journal = engine.table, engine, journal
         # For running jobs to reach the end of a chunk, less than TimeoutStopSec of the unit
         self._drain_seconds = engine.config.deadlines.stop
         self._is_killing = False
@@ -205,9 +205,8 @@ class StopLadder:
             self._loop.add_signal_handler(signal.SIGHUP, self.start)
 
     def start(self) -> None:
-        if self._durability.is_stopping:
+        if self._table.is_stopping:
             return
-        self._durability.is_stopping = True
         log.info("stopping: no new jobs, running jobs stop after their current chunks")
         self._manager.notify("STOPPING=1", "STATUS=stopping: running jobs end their chunks")
         reason = f"chunks still run after {self._drain_seconds:g} s"
@@ -219,7 +218,7 @@ class StopLadder:
         self._engine.drain(flush)
 
     def _escalate(self) -> None:
-        if self._durability.is_stopping:
+        if self._table.is_stopping:
             self._kill_devices("a second signal")
         else:
             self.start()

@@ -112,9 +112,9 @@ def present_state(clients: int, engine: Engine, journal: Journal) -> Iterator[Me
 
     O(unfinished jobs).
     """
-    durability, arena = engine.durability, engine.arena
+    table, arena = engine.table, engine.arena
     jobs = Count({("queued", "resources"): 0, ("running", ""): 0})
-    jobs.update(_state(job) for job in durability.table.unfinished.values())
+    jobs.update(_state(job) for job in table.unfinished.values())
     yield _gauges("jobs", "Jobs that wait (by reason) or run.", jobs, "state", "reason")
     listed = engine.devices()
     usable = {(info.name,): 1.0 for info in listed.devices}
@@ -127,8 +127,8 @@ def present_state(clients: int, engine: Engine, journal: Journal) -> Iterator[Me
     commits = journal.statistics
     for name, help, value in (
         ("sessions", "Connected clients.", clients),
-        ("follows", "Requests that follow a job.", durability.followers.follows.total()),
-        ("kept_results_bytes", "Results kept for clients.", durability.results.nbytes),
+        ("follows", "Requests that follow a job.", table.followers.follows.total()),
+        ("kept_results_bytes", "Results kept for clients.", table.results.nbytes),
         ("loop_longest_callback_seconds", "Of the event loop.", engine.loop.longest_callback),
         ("journal_longest_commit_seconds", "Time of the slowest commit.", commits.longest),
         ("journal_last_commit_timestamp_seconds", "0: there was none.", commits.last_at or 0.0),

@@ -89,15 +89,14 @@ class Requests:
 
     def __init__(self, sessions: Sessions, engine: Engine, journal: Journal) -> None:
         self.sessions, self._engine, self._journal = sessions, engine, journal
-        self._durability = durability = engine.durability
-        self._table, self._followers = durability.table, durability.followers
+        self._table = table = engine.table
         self._arena, self._loop = engine.arena, engine.loop
         self._started = time.monotonic()
         self.metrics = Metrics(lambda: present_state(len(sessions), engine, journal))
         self.stop: Callable[[], None] = lambda: None
         self.is_closed = False
         self._stops_when_idle = False
-        durability.on_ended, durability.on_refused = self._on_ended, self.metrics.on_refused
+        table.on_ended, table.on_refused = self._on_ended, self.metrics.on_refused
         engine.on_idle = self._stop_if_idle
 
     # ---- requests
@@ -125,7 +124,7 @@ class Requests:
     # ---- submissions
 
     def submit(self, asker: Asker, request: say.Submit) -> None:
-        if self._durability.is_stopping:
+        if self._table.is_stopping:
             raise errors.TryAgain(
                 "the daemon is stopping and takes no new jobs; try again when it is back"
             )
@@ -149,7 +148,7 @@ class Requests:
                         )
                     known = restored(rows[0])
                     for forgotten in self._table.add_ended(known):
-                        self._durability.results.release(forgotten)
+                        self._table.results.release(forgotten)
                 self._add_or_find(asker, request, known)
             except Exception as problem:
                 asker.refuse(problem)
@@ -221,7 +220,7 @@ class Requests:
 
     def tell_states(self, job: JobRecord, asker: Asker, *, tells_present: bool = False) -> None:
         if not job.has_ended:
-            self._followers.follow(job, Follower(asker.session.id, asker.reply))
+            self._table.followers.follow(job, Follower(asker.session.id, asker.reply))
         is_new = isinstance(job.state, Queued) and not job.state.reason
         if tells_present or not is_new:
             asker.reply(say.State(job.state))
@@ -267,7 +266,7 @@ class Requests:
     def follow(self, asker: Asker, request: say.Follow) -> None:
         job = self._table.job(request.job)
         limit = self._table.config.queue.followers
-        if not job.has_ended and self._followers.follows[asker.session.id] >= limit:
+        if not job.has_ended and self._table.followers.follows[asker.session.id] >= limit:
             raise errors.TryAgain(
                 f"this client already follows {counted(limit, 'job')}, which is the limit"
                 " (queue.followers in the config); try again when some have ended"
@@ -275,13 +274,13 @@ class Requests:
         self.tell_states(job, asker, tells_present=True)
 
     def events(self, asker: Asker, request: say.Events) -> None:
-        if self._followers.watches(asker.session.id) >= MAX_WATCHERS:
+        if self._table.followers.watches(asker.session.id) >= MAX_WATCHERS:
             raise errors.TryAgain(
                 f"this client already follows events {MAX_WATCHERS} times, which is the limit;"
                 " use one request for several jobs"
             )
         jobs = [self._table.job(number) for number in dict.fromkeys(request.jobs)]
-        self._followers.watch(Watcher(asker.session.id, asker.reply), jobs)
+        self._table.followers.watch(Watcher(asker.session.id, asker.reply), jobs)
 
     def explain(self, asker: Asker, request: say.Explain) -> None:
         job = self._table.job(request.job)
@@ -333,11 +332,11 @@ class Requests:
             asker.reply(say.Refused(errors.ErrorRecord(errors.to_record(error).code, text)))
 
         if is_changed and job.is_durable:
-            self._durability.rewrite(job, on_written)
+            self._table.rewrite(job, on_written)
         else:
             asker.reply(say.Changed(is_changed, job.state))
         if is_changed:
-            self._followers.report(job)
+            self._table.followers.report(job)
         if self._stops_when_idle:  # no other job may start now
             self._stop_if_idle()
 
@@ -352,7 +351,7 @@ class Requests:
         ]
         for job in jobs:
             self._table.forget(job)
-            self._durability.results.release(job)
+            self._table.results.release(job)
         numbers = tuple(job.number for job in jobs)
         if numbers:
             self._journal.write(
@@ -449,7 +448,7 @@ class Requests:
         overview = say.DaemonOverview(
             daemon=self._pong(),
             now=time.time(),
-            is_stopping=self._durability.is_stopping,
+            is_stopping=self._table.is_stopping,
             jobs=tuple(_line(job, job.state) for job in [*running[:MAX_OVERVIEW], *first]),
             running=len(running),
             waiting=len(jobs) - len(running),

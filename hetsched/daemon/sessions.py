@@ -88,7 +88,7 @@ class Sessions:
 
     def __init__(self, endpoint: Path, engine: Engine) -> None:
         self._endpoint, self._uid = endpoint, os.getuid()
-        self._durability, self._table = engine.durability, engine.durability.table
+        self._table = engine.table
         self._engine, self._arena, self._loop = engine, engine.arena, engine.loop
         self._sessions: dict[int, ClientSession] = {}
         self._next_session = 1
@@ -97,7 +97,7 @@ class Sessions:
         self._max_descriptor = 0
         self._refusals = LimitedLog()
         self._decode: say.Decoder[say.SessionRequest] = say.Decoder(say.SessionRequest)
-        self._durability.results.on_expired = self.trim_if_idle
+        self._table.results.on_expired = self.trim_if_idle
         self._arena.on_discard.append(self._on_segment_discarded)
         self._arena.on_pressure = self._on_memory_pressure
 
@@ -144,8 +144,8 @@ class Sessions:
             return
         self._loop.remove_reader(session.connection.fileno())
         session.connection.close()
-        self._durability.followers.remove_client(session.id, list(self._table.unfinished.values()))
-        self._durability.results.stop_awaiting(session.id)
+        self._table.followers.remove_client(session.id, list(self._table.unfinished.values()))
+        self._table.results.stop_awaiting(session.id)
         for segment, count in session.held.items():
             for _ in range(count):
                 self._arena.release(segment)
@@ -273,7 +273,7 @@ class Sessions:
     # ---- shared memory
 
     def _map(self, session: ClientSession, segment: int) -> None:
-        if segment not in session.held and not self._durability.results.keeps(segment):
+        if segment not in session.held and not self._table.results.keeps(segment):
             seconds = format_seconds(self._table.config.arena.results_for)
             raise errors.InputMissing(
                 f"the result is no longer in the daemon's memory, which keeps it for {seconds}, or"
@@ -281,7 +281,7 @@ class Sessions:
             )
         self._arena.retain(segment)
         self._grant(session, segment)
-        job = self._durability.results.job_keeping(segment)
+        job = self._table.results.job_keeping(segment)
         if job is not None and job.kept_results.keys() <= session.held.keys():
             job.stop_awaiting(session.id)
 
@@ -293,13 +293,13 @@ class Sessions:
         if not session.held[segment]:
             del session.held[segment]
         self._arena.release(segment)
-        job = self._durability.results.job_keeping(segment)
+        job = self._table.results.job_keeping(segment)
         if job is None or segment in session.held:
             return
         job.stop_awaiting(session.id)
         if job.client == session.id and not job.awaited_by:
             # The submitter has received its result, so the next job can use the warm memory.
-            self._durability.results.spare(job, segment)
+            self._table.results.spare(job, segment)
 
     def _grant(self, session: ClientSession, number: int) -> None:
         """Give the session a reference to a segment; its fd is sent only once."""
@@ -311,7 +311,7 @@ class Sessions:
         self._answer(session, answer, [segment.fd] if is_new else [])
 
     def _check_memory(self, session: ClientSession, nbytes: int) -> None:
-        if self._durability.is_stopping:
+        if self._table.is_stopping:
             raise errors.TryAgain("the daemon is stopping; try again when it is back")
         most = share_of(self._arena.limit)
         segments = {
@@ -331,7 +331,7 @@ class Sessions:
 
     def _on_segment_discarded(self, segment: int) -> None:
         """Ask the clients that map a segment to unmap it: the arena has freed it."""
-        self._durability.results.forget_spare(segment)
+        self._table.results.forget_spare(segment)
         for session in self:
             if segment in session.mapped:
                 session.mapped.discard(segment)
@@ -341,7 +341,7 @@ class Sessions:
         in_use = {segment for session in self for segment in session.held}
         for unfinished in self._table.unfinished.values():
             in_use.update(ref.segment for ref in arena_refs(unfinished.spec))
-        self._durability.results.make_room(nbytes, in_use)
+        self._table.results.make_room(nbytes, in_use)
 
     def trim_if_idle(self) -> None:
         """Return memory to the system, unless somebody needs it within `warm_for`."""

@@ -25,8 +25,7 @@ from hetsched.engine.run import attempt
 from hetsched.engine.scheduler import Scheduler, stopping_error
 from hetsched.engine.threads import POOL_THREADS, OnDone, Pool
 from hetsched.engine.tuning import Tuner
-from hetsched.jobs.durability import Durability
-from hetsched.jobs.table import JobRecord
+from hetsched.jobs.table import JobRecord, JobTable
 from hetsched.paths import cache_dir, private_folder
 from hetsched.store.model_store import ModelStore
 from hetsched.transport.arena import Arena
@@ -49,14 +48,14 @@ class Engine:
         config: Config,
         loop: Loop,
         arena: Arena,
-        durability: Durability,  # Told of every job that is accepted, refused, changes or ends
+        table: JobTable,  # Told of every job that is accepted, refused, changes or ends
         *,
         models_path: Path | None,  # Of models.db; None: models are kept in memory only
         journal_token: str = "",  # Unique to the caller's journal; "": it has none
     ) -> None:
         """Raises ConfigError, Unavailable: a device is missing; models.db has a newer version."""
         self.config, self.deadlines = config, config.deadlines
-        self.loop, self.arena, self.durability = loop, arena, durability
+        self.loop, self.arena, self.table = loop, arena, table
         self.journal_token = journal_token
         self.fleet = Fleet(probe(config), loop, config.deadlines, arena)
         private_folder(cache_dir(), "cache folder")
@@ -80,7 +79,6 @@ class Engine:
         # Seeds the random projections of verification, so that no workload can predict them
         self.verification_secret = secrets.randbits(48)
         self.attempt_ids = itertools.count(1)  # Of all jobs: late answers name theirs
-        self.is_stopping = False
         self.scheduler = self.fleet.listener = Scheduler(self)
         self.queue = self.scheduler.queue
         # New jobs that are being checked, or written to the journal
@@ -90,7 +88,7 @@ class Engine:
 
     def admit(self, job: JobRecord) -> None:
         try:
-            if self.is_stopping:
+            if self.table.is_stopping:
                 raise stopping_error()
             limit = self.config.queue.limit
             if len(self.queue) + len(self._submissions) >= limit:
@@ -112,7 +110,7 @@ class Engine:
             checked = await admission.check(job.spec)
             admission.uses.check_checkpoint(job, checked.checkpoint)
             self.scheduler.note_checked(job, checked)
-            await self.durability.accept(job)
+            await self.table.accept(job)
         except asyncio.CancelledError:
             self._refuse(job, stopping_error())
         except Exception as error:
@@ -142,7 +140,7 @@ class Engine:
     def _refuse(self, job: JobRecord, error: Exception) -> None:
         self._submissions.pop(job, None)
         self.scheduler.release(job)
-        self.durability.refuse(job, errors.to_record(error))
+        self.table.refuse(job, errors.to_record(error))
         self.scheduler.advance()
 
     def recover(self, jobs: Iterable[JobRecord], ended: Iterable[JobRecord]) -> None:
@@ -229,7 +227,7 @@ class Engine:
     def drain(self, on_drained: Callable[[], None]) -> None:
         """Refuse new jobs, drop queued ones, stop the running one between chunks (exit 75)."""
         self._on_drained = on_drained
-        self.is_stopping = True
+        self.table.is_stopping = True
 
         def end_checks() -> None:
             for job, check in self._submissions.items():
@@ -252,7 +250,7 @@ class Engine:
     def on_no_job(self) -> None:
         if self._submissions:
             return
-        if not self.is_stopping:
+        if not self.table.is_stopping:
             self.tuner.on_idle()
         self.on_idle()
         if self._on_drained is not None:

@@ -65,7 +65,7 @@ MAX_PLANS = 256
 class Scheduler:
     def __init__(self, engine: Engine) -> None:
         self._engine, self._admission = engine, engine.admission
-        self._durability = engine.durability
+        self._table = engine.table
         self.queue = JobQueue()
         self.runners: dict[int, JobRunner] = {}
         """By number: the main job's, and those of small ones, which may outlive it."""
@@ -84,13 +84,13 @@ class Scheduler:
             max_entries=MAX_KEPT_JOBS, max_bytes=MAX_KEPT_BYTES
         )
         self._last_plan: JobPlan | None = None  # Of the last of these
-        engine.durability.discard = lambda outputs: engine.disk.submit(
+        engine.table.discard = lambda outputs: engine.disk.submit(
             functools.partial(output_files.discard_all, outputs)
         )
 
     def enqueue(self, job: JobRecord) -> None:
         self._carry_out(self.queue.add(job, time.time()))
-        error = stopping_error() if self._engine.is_stopping else job.stop
+        error = stopping_error() if self._table.is_stopping else job.stop
         if error is not None:
             self.drop(job, error)
         elif self.queue.is_waiting(job):
@@ -193,7 +193,7 @@ class Scheduler:
             runner.tell(event)
 
     def _report(self, job: JobRecord, reason: str = "") -> None:
-        self._durability.change(job, self.queue.position(job, reason))
+        self._table.change(job, self.queue.position(job, reason))
 
     def _carry_out(self, changes: Iterable[Change]) -> None:
         for job, error in changes:
@@ -231,7 +231,7 @@ class Scheduler:
         opened: ResolvedJob | None = job.opened
         if opened is not None and opened.in_files:
             self._engine.disk.submit(opened.close)
-        elif job.started_at is not None and not self._engine.is_stopping:  # by an earlier daemon
+        elif job.started_at is not None and not self._table.is_stopping:  # by an earlier daemon
             remove = functools.partial(_remove_unfinished, job.spec, self._output_token(job))
             self._engine.disk.submit(remove)
         snapshot = None
@@ -310,7 +310,7 @@ class Scheduler:
     def _on_opened(self, job: JobRecord, opening: asyncio.Task[None]) -> None:
         del self._openings[job.number]
         self._slow_openings.discard(job.number)
-        error = job.stop or (stopping_error() if self._engine.is_stopping else None)
+        error = job.stop or (stopping_error() if self._table.is_stopping else None)
         if error is None:
             failure = opening.exception()
             error = failure if isinstance(failure, Exception) else None
@@ -333,7 +333,7 @@ class Scheduler:
     def _output_token(self, job: JobRecord) -> str:
         """Return what names hidden output files; "": no later daemon goes on with the job."""
         token = self._engine.journal_token
-        return job_token(token, job.number) if self._durability.is_written(job) else ""
+        return job_token(token, job.number) if self._table.is_written(job) else ""
 
     def _run(self, job: JobRecord) -> None:
         plan = self._small.plans.get(job.number)
@@ -393,7 +393,7 @@ class Scheduler:
         self._engine.planner_thread.submit(self._engine.planning.store.flush)
 
     def _runs_again(self, job: JobRecord, state: Failed, runner: JobRunner) -> bool:
-        if self._engine.is_stopping or job.prepared:
+        if self._table.is_stopping or job.prepared:
             return False
         reason = ""
         lacks_core = state.error.code in TRANSIENT_CODES or bool(runner.failures.excluded)
@@ -449,7 +449,7 @@ class Scheduler:
 
         steps: tuple[Callable[[], None], ...] = (
             lambda: self.release(job),
-            lambda: self._durability.report_end(job, state),
+            lambda: self._table.report_end(job, state),
             keep,
         )
         for step in steps:

@@ -7,12 +7,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hetsched.job import JobState, Queued, Running, brief
-from hetsched.jobs.table import JobRecord
 from hetsched.transport import messages
 from hetsched.transport.loop import Loop, Timer
+
+if TYPE_CHECKING:
+    from hetsched.jobs.table import JobRecord
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,7 @@ from msgspec.structs import replace
 
 from hetsched import errors
 from hetsched.job import Done, Ended, FileOut
-from hetsched.jobs.durability import Durability
-from hetsched.jobs.table import JobRecord, report_without_run, unstarted
+from hetsched.jobs.table import JobRecord, JobTable, report_without_run, unstarted
 from hetsched.store import output_files
 from hetsched.store.checkpoint import read_record
 from hetsched.store.journal_records import JournalContents, JournaledJob, job_token
@@ -42,7 +41,7 @@ class SavedWork(NamedTuple):
 
 
 def recover(
-    durability: Durability, contents: JournalContents, seconds: float
+    table: JobTable, contents: JournalContents, seconds: float
 ) -> tuple[list[JobRecord], list[JobRecord]]:
     """Take over all jobs of the journal, within `seconds`; return those to run, and ended ones."""
     publishing = [job for job in contents.open_jobs if job.stage == "publishing"]
@@ -58,12 +57,12 @@ def recover(
     ended, opened = [], []
     for journaled in contents.ended_jobs:
         job = restored(journaled)
-        durability.table.add_ended(job)
+        table.add_ended(job)
         ended.append(job)
     for journaled in contents.open_jobs:  # by number: one that runs after another comes after it
         job = restored(journaled)
-        durability.table.add(job)
-        durability.table.jobs[job.number] = job
+        table.add(job)
+        table.jobs[job.number] = job
         if (work := saved.get(job.number)) is not None:
             job.checkpoint = work.checkpoint
             if work.is_progress:  # the last start hasn't failed, so earlier ones were bad luck
@@ -72,7 +71,7 @@ def recover(
         if end is None:
             opened.append(job)
         else:
-            durability.report_end(job, end)
+            table.report_end(job, end)
             ended.append(job)
     return opened, ended
 

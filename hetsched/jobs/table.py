@@ -1,8 +1,14 @@
-"""All jobs that are known: unfinished ones, and ended ones with the results they keep."""
+"""All jobs that are known: unfinished ones, and ended ones with the results they keep.
+
+A durable job is confirmed, and queued, once its acceptance is on disk, and its end is reported
+once that is on disk. A volatile job, with arrays of its client, is confirmed and its end reported
+at once; it is written once, when it has ended.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -22,17 +28,23 @@ from hetsched.job import (
     JobState,
     Outcome,
     Queued,
+    Running,
     arena_refs,
+    caller_outputs,
     outcome,
 )
+from hetsched.jobs.followers import Follower, Followers
+from hetsched.machine_limits import machine_memory, resolve_size
 from hetsched.store import journal_records
 from hetsched.store.output_files import PreparedOutput
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
-from hetsched.units import format_bytes
+from hetsched.units import NUMBER_LIMIT, format_bytes
 
 if TYPE_CHECKING:
-    from hetsched.jobs.followers import Follower
+    from hetsched.store.journal import Journal  # which `Local` never has
+
+log = logging.getLogger(__name__)
 
 MAX_ENDED_JOBS = 1000
 """Ended jobs that are remembered; the journal remembers more."""
@@ -41,6 +53,8 @@ ENDED_BYTES = 2000
 RESERVED_FRACTION = 8
 """One eighth of the queue and of the shared memory is out of reach of any single client, so that
 others can still submit something."""
+FETCH_SECONDS = 5.0
+"""How long results are kept for clients that follow the job, though others need the memory."""
 
 Owner = tuple[int, int]
 """Who submitted a job, for quotas: a user, and the session of processes (setsid) it came from."""
@@ -160,17 +174,59 @@ def report_without_run(job: JobRecord, state: str, **more: Any) -> JobReport:
     )
 
 
+def _tell_submitters(job: JobRecord, error: errors.ErrorRecord | None) -> None:
+    submitters, job.submitters = job.submitters, []
+    for submitter in submitters:
+        try:
+            submitter(job, error)
+        except Exception:
+            log.exception("job %d: unexpected error in a callback", job.number)
+
+
+def _record(job: JobRecord, end: Ended | None = None) -> journal_records.JournaledJob:
+    return journal_records.JournaledJob(
+        number=job.number,
+        spec=job.spec,
+        client_id=job.key,
+        submitted_at=job.submitted_at,
+        durable=job.is_durable,
+        priority=job.priority,
+        held=job.is_held,
+        failures=job.failures,
+        started_at=job.started_at,
+        ended_at=job.ended_at,
+        state=end,
+    )
+
+
 def share_of(total: int) -> int:
     """Return what one client may have of something that all clients share."""
     return total - total // RESERVED_FRACTION
 
 
 class JobTable:
-    """Jobs by number and by key. On the loop's thread only."""
+    """Jobs by number and by key, and the steps of a job that others hear of.
 
-    def __init__(self, config: Config, numbers: journal_records.NumberBlocks) -> None:
+    On the loop's thread only.
+    """
+
+    def __init__(
+        self, config: Config, loop: Loop, arena: Arena, journal: Journal | None = None
+    ) -> None:
         self.config = config
-        self.numbers = numbers
+        if journal is None:
+            self.numbers = journal_records.NumberBlocks(1, NUMBER_LIMIT - 1)
+            self.followers = Followers(loop, interval=0.0)  # its caller hears every state
+        else:
+            self.numbers, self.followers = journal.numbers, Followers(loop)
+        results = resolve_size(config.arena.results, machine_memory(), "arena.results")
+        self.results = KeptResults(arena, loop, min(results, arena.limit))
+        self.on_ended: Callable[[JobRecord, Ended], None] = lambda job, state: None
+        self.on_refused: Callable[[int], None] = lambda code: None  # With the exit code
+        # Takes complete output files that won't get their names
+        self.discard: Callable[[tuple[PreparedOutput, ...]], object] = lambda outputs: None
+        self.is_stopping = False  # Jobs that stop with this daemon continue in the next one
+        self._arena, self._journal = arena, journal
         self.jobs: dict[int, JobRecord] = {}  # Remembered ones; new ones once they are accepted
         self.unfinished: dict[int, JobRecord] = {}  # Perhaps not accepted yet
         self._keys: dict[str, JobRecord] = {}
@@ -245,6 +301,133 @@ class JobTable:
         self._counts[job.owner] -= 1
         if not self._counts[job.owner]:
             del self._counts[job.owner]
+
+    # ---- what is on disk before clients hear of it
+
+    def is_written(self, job: JobRecord) -> bool:
+        """Whether the journal has a job before it ends."""
+        return job.is_durable and self._journal is not None
+
+    async def accept(self, job: JobRecord) -> None:
+        """Confirm a new job, a durable one once it is on disk. Raises the journal's error."""
+        if self.is_written(job):
+            await self._write(_record(job))
+        job.reported_at = time.monotonic()
+        self.jobs[job.number] = job
+        _tell_submitters(job, None)
+
+    def refuse(self, job: JobRecord, error: errors.ErrorRecord) -> None:
+        if job.checked is None:  # else its number may be on disk
+            self.numbers.give_back(job.number)
+        self.on_refused(error.code)
+        self.forget(job)
+        _tell_submitters(job, error)
+
+    def change(self, job: JobRecord, state: JobState) -> None:
+        is_start = isinstance(state, Running) and not isinstance(job.state, Running)
+        if is_start and job.started_at is None:
+            job.started_at = time.time()
+        if is_start:
+            self._count_start(job, 1)
+        elif isinstance(state, Queued) and isinstance(job.state, Running):
+            self._count_start(job, -1)  # this one has ended in order; there will be another one
+        self.followers.change(job, state)
+
+    def _count_start(self, job: JobRecord, change: int) -> None:
+        """Count the starts of a durable job at once: one that ends each daemon must fail."""
+        if self._journal is not None and job.is_durable:
+            job.starts += change
+            start = journal_records.JobUpdate(
+                number=job.number,
+                stage="running",
+                starts=job.starts,
+                failures=job.failures,
+                started_at=time.time(),
+            )
+            self._journal.write((start,), urgent=True)
+
+    def rewrite(self, job: JobRecord, then: journal_records.OnWritten) -> None:
+        """Write a waiting job's priority and hold, then call back: with the error, if any."""
+        change = journal_records.JobUpdate(
+            number=job.number, priority=job.priority, held=job.is_held
+        )
+        self._write_anyway(change, then)
+
+    async def publish(self, job: JobRecord, outputs: tuple[PreparedOutput, ...]) -> None:
+        """Note the files that a durable job is about to name. Raises the journal's error."""
+        job.prepared = outputs
+        await self._write(
+            journal_records.JobUpdate(number=job.number, stage="publishing", outputs=outputs)
+        )
+
+    async def _write(
+        self, record: journal_records.JournaledJob | journal_records.JobUpdate
+    ) -> None:
+        """Wait until a record is on disk. Raises the journal's error."""
+        assert self._journal is not None, "without a journal nothing is written"
+        written = asyncio.get_running_loop().create_future()
+        self._journal.write((record,), written.set_result)
+        if (error := await written) is not None:
+            raise error
+
+    def _write_anyway(
+        self, record: journal_records.JobUpdate, then: journal_records.OnWritten
+    ) -> None:
+        """Write a record, and call back; after an error the journal keeps it until it can."""
+        journal = self._journal
+        assert journal is not None, "without a journal nothing is written"
+
+        def written(error: errors.HetschedError | None) -> None:
+            if error is not None:
+                journal.write((record,))
+            then(error)
+
+        journal.write((record,), written)
+
+    def report_end(self, job: JobRecord, state: Ended) -> None:
+        """Report the end of a job, of a durable one once it is on disk; take over its results."""
+        if self._journal is None:
+            self._end(job, state)
+        elif not job.is_durable:
+            self._end(job, state)
+            self._journal.write((_record(job, state),))
+        elif (
+            self.is_stopping
+            and isinstance(state, Failed)
+            and state.error.code == errors.TryAgain.code
+        ):
+            # It continues in the next daemon, which finishes a publication.
+            if isinstance(job.state, Running) and not job.prepared:
+                self._count_start(job, -1)
+        else:
+            job.ending = state
+            record = journal_records.JobUpdate(
+                number=job.number, state=state, ended_at=time.time()
+            )
+            # Reported in any case: clients must not wait for a full disk.
+            self._write_anyway(record, lambda error: self._end(job, state))
+
+    def _end(self, job: JobRecord, state: Ended) -> None:
+        """Report the end of a job, and keep its results for a while."""
+        now = time.monotonic()
+        job.state, job.ending, job.ended_at = state, None, time.time()
+        job.checked = job.opened = None
+        job.awaited_by = {follower.client for follower in job.followers}
+        if self._journal is not None:  # else the caller takes the results in `followers.end`
+            job.fetch_deadline = now + FETCH_SECONDS if job.awaited_by else 0.0
+            job.keep_until = now + self.config.arena.results_for
+        self.followers.end(job)
+        if job.prepared and isinstance(state, Failed):
+            self.discard(job.prepared)
+        callers = caller_outputs(job.spec)
+        for ref in state.results.values():
+            if ref.segment in callers or job.expires <= now:  # the caller has its own reference
+                self._arena.release(ref.segment)
+            else:
+                self.results.keep(job, ref.segment)
+        for forgotten in self.add_ended(job):
+            self.results.release(forgotten)
+        self.on_ended(job, state)
 
 
 class KeptResults:

@@ -240,7 +240,7 @@ class JobArrays:
         In three steps: the files are completed under hidden names, the journal notes them, then
         they get their names (`store/output_files.py`).
         """
-        is_noted = engine.durability.is_written(record)
+        is_noted = engine.table.is_written(record)
         job, disk, seconds = self.job, engine.disk, engine.deadlines.step
         paths = ", ".join(out.path for out in job.outputs.values())
         copies = self._copies(to_files=True)
@@ -253,7 +253,7 @@ class JobArrays:
             deadline=seconds + sum(out.packed_bytes for out in job.outputs.values()) / MIN_RATE,
         )
         if is_noted:
-            await engine.durability.publish(record, outputs)
+            await engine.table.publish(record, outputs)
 
         def name() -> None:
             if is_noted:
@@ -266,7 +266,7 @@ class JobArrays:
         try:
             await disk.call(name, text=f"publishing {paths}", deadline=seconds)
         except TaskLate as error:
-            if engine.is_stopping:  # the next daemon goes on with it
+            if engine.table.is_stopping:  # the next daemon goes on with it
                 raise
             raise errors.IOFailure(
                 f"publishing {paths} hasn't returned for {seconds:g} s (deadlines.step): the"

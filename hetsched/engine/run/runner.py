@@ -192,14 +192,12 @@ class JobRunner:
         self._notes.measure_step(text, now)
         if force or now - self._reported_at >= PROGRESS_SECONDS:
             self._reported_at = now
-            self.engine.durability.change(self.record, progress(self, attempt, text))
+            self.engine.table.change(self.record, progress(self, attempt, text))
 
     def report_planning(self, text: str = "") -> None:
         if self._task is not None:  # else the job was cancelled meanwhile
             self._notes.measure_step(text, time.monotonic())
-            self.engine.durability.change(
-                self.record, Running(self.number, "preparing", text=text)
-            )
+            self.engine.table.change(self.record, Running(self.number, "preparing", text=text))
 
     async def _run(self) -> None:
         """Run the job; whatever happens, it ends once and its resources are released."""
@@ -451,7 +449,7 @@ class JobRunner:
         self._try(self.arrays.close, self.engine.fleet)
         if self.job.files or self.job.outputs:
             is_stopped = isinstance(state, Failed) and state.error.code == errors.TryAgain.code
-            keeps_parts = is_stopped and self.engine.is_stopping  # the next daemon goes on
+            keeps_parts = is_stopped and self.engine.table.is_stopping  # the next daemon goes on
             close = functools.partial(self.job.close, keeps_parts=keeps_parts)
             closed = self.files_closed = self.engine.loop.create_future()
 
