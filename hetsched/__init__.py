@@ -30,11 +30,10 @@ if TYPE_CHECKING:
         WaitTimeout,
     )
     from hetsched.functions.accelerate import accelerate, load_ipython_extension, restore
+    from hetsched.functions.function import namespace
     from hetsched.functions.joblib_backend import register_joblib
     from hetsched.functions.map import divisible, map, reduce
-    from hetsched.functions.profile import profile
-    from hetsched.functions.session import Executor
-    from hetsched.functions.twins import namespace
+    from hetsched.functions.session import Executor, profile
     from hetsched.local import Local
 
 __version__ = "0.1.0"
@@ -99,8 +98,8 @@ __getattr__ = lazy_names(
         "divisible": "functions.map",
         "load_ipython_extension": "functions.accelerate",
         "map": "functions.map",
-        "namespace": "functions.twins",
-        "profile": "functions.profile",
+        "namespace": "functions.function",
+        "profile": "functions.session",
         "reduce": "functions.map",
         "register_joblib": "functions.joblib_backend",
         "restore": "functions.accelerate",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hetsched.errors import UsageError
 from hetsched.functions.accelerate import accelerate
-from hetsched.functions.profile import profile
+from hetsched.functions.session import profile
 
 
 def main() -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import scipy.fft
 from scipy.fft import *  # noqa: F403 - what isn't divided
 
-from hetsched.functions.profile import calls
+from hetsched.functions.session import calls
 from hetsched.functions.transforms import (
     Library,
     divisible_transform,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hetsched.errors import ConfigError, DataError, UsageError
 
@@ -19,6 +19,10 @@ FORMATS = (".npy", ZARR, *HDF5, *TIFF, RAW)
 FORMAT_NAMES = ".npy, .zarr, .h5:dataset, .tif or .raw"
 _RAW_LAYOUT = re.compile(r"(.+?):([<>=|]?[a-zA-Z]\w*:\d+(?:x\d+)*(?::\d+)?)", re.ASCII | re.DOTALL)
 """FILE:DTYPE:SHAPE[:OFFSET], the offset in bytes."""
+
+
+def is_path(value: Any) -> bool:
+    return isinstance(value, str | os.PathLike)
 
 
 def runtime_dir() -> Path:

@@ -111,8 +111,8 @@ def _run_map(
     function, inputs, arguments = _common(given)
     files: Sequence[str] = given.pop("output", ())
     given["memory"] = given.pop("memory_limit", None)
-    from hetsched.functions.files import NewFile
     from hetsched.functions.map import map
+    from hetsched.functions.outputs import NewFile
 
     if clash := [file for file in files if os.path.lexists(file) and not force]:
         raise CantCreate(f"{clash[0]}: exists; give another name, or replace it with --force")
@@ -124,7 +124,7 @@ def _run_map(
 
 def _run_reduce(given: dict[str, Any], json: Json = False, config: ConfigName = None) -> None:
     function, inputs, arguments = _common(given)
-    from hetsched.functions.identity import find_function
+    from hetsched.functions.function import find_function
     from hetsched.functions.map import reduce
 
     if "combine" not in given:
@@ -149,9 +149,9 @@ def _called(
 
     Return the result, and what became of the call (see `hetsched.profile`) as JSON and as text.
     """
-    from hetsched.functions.identity import find_function
+    from hetsched.functions.function import find_function
     from hetsched.functions.named import function_error
-    from hetsched.functions.profile import SPLIT, calls
+    from hetsched.functions.session import SPLIT, calls
 
     if config is not None:
         os.environ["HETSCHED_CONFIG"] = config  # for the engine of this process

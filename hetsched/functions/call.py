@@ -15,17 +15,19 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hetsched.dtypes import NUMERIC
 from hetsched.errors import DataError
-from hetsched.functions.files import Progress
-from hetsched.functions.identity import function_name
+from hetsched.functions.function import function_name
 from hetsched.functions.workload import Layout
 from hetsched.store.stored import Place, Stored, drop_pages, is_mapped
 from hetsched.units import counted
+
+if TYPE_CHECKING:
+    from hetsched.functions.outputs import Progress
 
 PIECE_BYTES = 1 << 21
 """About so many bytes of all arrays a function gets and returns at once. With half as many,

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from hetsched.errors import DataError, HetschedError
-from hetsched.functions.arguments import make_call
-from hetsched.functions.identity import current_function, find_function, identity
+from hetsched.functions.function import current_function, find_function, identity
+from hetsched.functions.map import make_call
 from hetsched.memory import MemoryDemand
 from hetsched.paths import split_path
 from hetsched.plug_in_errors import plug_in_error

@@ -19,9 +19,8 @@ import numpy as np
 
 from hetsched.errors import HetschedError, JobFailed, UsageError
 from hetsched.functions.call import Call, together
-from hetsched.functions.identity import current_function, find_function, function_name
+from hetsched.functions.function import current_function, find_function, function_name, undecorated
 from hetsched.functions.session import session
-from hetsched.functions.twins import undecorated
 from hetsched.functions.workload import CALL, Function, FunctionParams
 from hetsched.plug_in_errors import plug_in_error
 from hetsched.workload import Arrays, ArraySpec, Variant

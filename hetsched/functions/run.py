@@ -19,7 +19,7 @@ import numpy as np
 
 from hetsched.errors import DataError, HetschedError, InternalError, JobFailed, UsageError
 from hetsched.functions.call import HANDING, Call, Outdated, Race, compute_in_threads
-from hetsched.functions.identity import function_name, identity
+from hetsched.functions.function import asked, function_name, identity, twins_of
 from hetsched.functions.outputs import Outputs
 from hetsched.functions.processes import MIN_SECONDS as MIN_PROCESS_SECONDS
 from hetsched.functions.processes import REFERENCE as PROCESS
@@ -29,9 +29,7 @@ from hetsched.functions.processes import (
     process_job,
     reason_against,
 )
-from hetsched.functions.profile import SMALL, SPLIT, calls
-from hetsched.functions.session import session
-from hetsched.functions.twins import asked, twins_of
+from hetsched.functions.session import SMALL, SPLIT, calls, session
 from hetsched.functions.workload import (
     CALL,
     FunctionParams,

@@ -20,9 +20,8 @@ import numpy as np
 import scipy.fft
 
 from hetsched.functions.call import Race
-from hetsched.functions.profile import SMALL, SPLIT, calls
 from hetsched.functions.run import MAX_KINDS, divided
-from hetsched.functions.session import session
+from hetsched.functions.session import SMALL, SPLIT, calls, session
 
 DTYPES = frozenset(map(np.dtype, ("float32", "float64", "complex64", "complex128")))
 """Of floating-point arrays that are divided; so are integers, which count as float64."""

@@ -25,12 +25,10 @@ from hetsched.client.client import plain_value
 from hetsched.client.job import check_process
 from hetsched.cluster.coordinator import LINK, Coordinator, HostModels, Outcome
 from hetsched.cluster.stencil import SAVE_EVERY, StencilCoordinator, StencilOutcome
-from hetsched.functions.arguments import make_call
 from hetsched.functions.call import Call
-from hetsched.functions.files import NewFile, is_path
-from hetsched.functions.identity import find_function, function_name
-from hetsched.functions.outputs import Outputs
-from hetsched.functions.twins import undecorated
+from hetsched.functions.function import find_function, function_name, undecorated
+from hetsched.functions.map import checked_options, make_call
+from hetsched.functions.outputs import NewFile, Outputs
 from hetsched.functions.workload import Layout as UnitLayout
 from hetsched.hosts.channel import (
     MAX_PATIENCE,
@@ -50,6 +48,7 @@ from hetsched.hosts.links import LARGE, measure
 from hetsched.hosts.shared_files import RowFile, absolute, place_in
 from hetsched.hosts.tcp import ClusterSpec, Rows, TcpHosts
 from hetsched.machine_limits import free_memory
+from hetsched.paths import is_path
 from hetsched.store.formats import open_array
 from hetsched.store.stored import Stored
 from hetsched.units import format_bytes, parse_time, quoted
@@ -193,7 +192,7 @@ class ClusterClient:
         """
         check_process(self._pid)
         options = {"devices": devices, "memory_limit": memory_limit, "verify": verify}
-        options = {name: value for name, value in options.items() if value}
+        options = {name: value for name, value in options.items() if value is not None}
         job = _resolve(workload, arrays, seed, params)
         results = _JobResults(job, out, force)
         spec: ClusterSpec | GridSpec
@@ -236,6 +235,7 @@ class ClusterClient:
             What the function raised on a host, with the host and the units.
         """
         check_process(self._pid)
+        checked_options(shape=shape, memory=memory, devices=devices)
         with contextlib.ExitStack() as stack:
             name = f if isinstance(f, str) else _reference(f)
             f = find_function(f) if isinstance(f, str) else f
@@ -254,7 +254,7 @@ class ClusterClient:
                     next(self._epochs),
                     name,
                     {key: plain_value(key, value) for key, value in kwargs.items()},
-                    {key: value for key, value in options.items() if value},
+                    {key: value for key, value in options.items() if value is not None},
                     Mapped(call.axis, overlap, None if dtype is None else str(call.dtype)),
                 ),
                 load=call.load,

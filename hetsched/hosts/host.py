@@ -30,8 +30,8 @@ from msgspec.structs import replace
 import hetsched
 from hetsched import errors
 from hetsched.cluster import orders
-from hetsched.functions.arguments import make_call
-from hetsched.functions.identity import find_function
+from hetsched.functions.function import find_function
+from hetsched.functions.map import make_call
 from hetsched.functions.named import function_error
 from hetsched.functions.run import run_call
 from hetsched.hosts import channel

@@ -15,7 +15,7 @@ import pytest
 
 import hetsched
 from hetsched import CantCreate, DataError, IOFailure, UsageError
-from hetsched.functions.files import NewFile
+from hetsched.functions.outputs import NewFile
 
 pytest.importorskip("h5py")
 pytest.importorskip("tifffile")

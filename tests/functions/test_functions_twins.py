@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 import hetsched
 from hetsched.functions.call import Call
-from hetsched.functions.profile import calls
-from hetsched.functions.session import session
+from hetsched.functions.session import calls, session
 
 RNG = np.random.default_rng(0)
 POCL = """
@@ -155,7 +154,7 @@ def test_a_chunk_by_a_twin_is_that_of_the_function(
 
 def test_functions_of_any_library_are_told_from_those_of_numpy() -> None:
     """The probe sees whether a function asks for its library; NumPy's own need no twin."""
-    from hetsched.functions.twins import asked, twins_of
+    from hetsched.functions.function import asked, twins_of
 
     assert set(twins_of(np.sqrt)) == {"cuda"}
     assert not twins_of(np.frompyfunc(abs, 1, 1))

@@ -84,6 +84,8 @@ def test_errors_name_the_host_and_the_units_and_leave_the_hosts_usable(
     assert "\n" not in str(caught.value)
     for faulty, error in [
         (lambda: client.submit("fft", planes(3), direction="up").result(60), errors.UsageError),
+        (lambda: client.submit("fft", planes(3), memory_limit=0).result(60), errors.UsageError),
+        (lambda: client.map("numpy:sqrt", np.ones(9), memory=0), errors.UsageError),
         (lambda: client.submit("fft", tmp_path / "no.npy"), errors.InputMissing),
         (lambda: client.submit("fft", planes(3), out=np.empty(2)).result(60), errors.DataError),
         (lambda: client.submit("fft", planes(3), out=tmp_path / "y.tif"), errors.UsageError),
