@@ -4,7 +4,7 @@ import gc
 import importlib
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,22 +12,42 @@ import numpy as np
 import pytest
 from fft_cases import FFT, normal, params, residual
 from hetsched_workloads.matrix_update import MatrixParams, MatrixUpdate, on_gpu
+from solver_cases import CHOLESKY, PCG, poisson, splits
 from toy_cupy import Toy
 
-from hetsched.workload import KernelContext, version
+from hetsched.errors import JobFailed
+from hetsched.iterations import serial
+from hetsched.workload import Iterative, KernelContext, Rows, StageCall, Values, Variant, find
 
 FFT_FILE = "hetsched_workloads.fft.cupy_cuda"
+PCG_FILE = "hetsched_workloads.pcg.cupy_cuda"
+CASES = [
+    ("jacobi", {"n": 90, "dtype": "float32"}),
+    ("jacobi", {"n": 90}),
+    ("pcg", {"grid": "6x7x8", "preconditioner": "none"}),
+    ("pcg", {"grid": "6x7x8", "tolerance": 1e-9}),
+    pytest.param("pcg", {"grid": "6x7x8", "preconditioner": "cholesky"}, marks=CHOLESKY.marks),
+    ("kmeans", {"count": 400, "dimensions": 5, "clusters": 6, "dtype": "float64"}),
+    ("kmeans", {"count": 400, "dimensions": 5, "clusters": 6}),
+    ("kmeans", {"count": 100, "dimensions": 2, "clusters": 6, "start": "given"}),
+    ("heat", {"grid": "12x9", "steps": 20, "border": "dirichlet,neumann", "tolerance": 1e-9}),
+    ("heat", {"grid": "6x5x4", "steps": 20, "dtype": "float64"}),
+]
+ROUNDING = 16
+"""Of the dtype's precision, relative to the largest value: others may be nearly zero."""
 MATRIX = MatrixUpdate()
 
 
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
     made = Toy()
-    monkeypatch.delitem(sys.modules, FFT_FILE, raising=False)
+    for file in (FFT_FILE, PCG_FILE):
+        monkeypatch.delitem(sys.modules, file, raising=False)
     for name, module in made.modules().items():
         monkeypatch.setitem(sys.modules, name, module)
     yield made
-    sys.modules.pop(FFT_FILE, None)
+    for file in (FFT_FILE, PCG_FILE):
+        sys.modules.pop(file, None)
 
 
 def make(batch: str, allocate: Any = None, **options: str) -> Any:
@@ -117,10 +137,63 @@ def test_a_matrix_update_is_one_call_in_place(toy: Toy) -> None:
     assert MATRIX.residual(p, inputs, {"C": c.view(np.ndarray)}, 1).max() < 0.5
 
 
-def test_without_cupy_there_is_no_cuda_variant() -> None:
-    there = version("cupy") is not None
-    assert bool(FFT.variants("cuda")) == bool(MATRIX.variants("cuda")) == there
-    assert FFT.in_place["cuda"] == {"y": "x"}
+def on_cuda(workload: Any) -> Iterative:
+    """The workload with its CUDA kernels where the serial reference expects those of the CPU."""
+    file = PCG_FILE if workload.name == "pcg" else f"hetsched_workloads.{workload.name}.kernels"
+    context = KernelContext("cuda", xp=sys.modules["cupy"])
+
+    class OnCuda(type(workload)):  # type: ignore[misc]
+        def variants(self, kind: str) -> Sequence[Variant]:
+            make = importlib.import_module(file).make
+            return (Variant("cupy", "1", lambda p, load, _: make(p, load, context)),)
+
+    return OnCuda()  # type: ignore[no-any-return]
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero")  # CuPy doesn't warn
+@pytest.mark.parametrize(("name", "values"), CASES)
+def test_cuda_kernels_give_the_results_of_the_cores(
+    name: str, values: dict[str, Any], toy: Toy
+) -> None:
+    workload: Any = find(name)
+    p = workload.infer(values, {})
+    load = workload.load(p)
+    split = splits(load, workload.granule(p))["uneven" if name == "kmeans" else "moving"]
+
+    on_gpu = serial.run(on_cuda(workload), p, {}, split)
+
+    on_cores = serial.run(workload, p, {}, (load,))
+    assert abs(on_gpu.iterations - on_cores.iterations) <= (name == "pcg")
+    limit = 1e-5 if name == "pcg" else ROUNDING * np.finfo(p.dtype).eps
+    for array, expected in on_cores.outputs.items():
+        assert np.abs(on_gpu.outputs[array] - expected).max() <= limit * np.abs(expected).max()
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero")  # CuPy doesn't warn
+def test_clusters_do_not_depend_on_the_size_of_blocks(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workload: Any = find("kmeans")
+    p = workload.infer({"count": 400, "dimensions": 5, "clusters": 6}, {})
+    whole = serial.run(on_cuda(workload), p, {}, (400,))
+    module = importlib.import_module("hetsched_workloads.kmeans.kernels")
+    monkeypatch.setattr(module, "GPU_BLOCK_BYTES", 1 << 10)
+
+    blocks = serial.run(on_cuda(workload), p, {}, (400,))
+
+    np.testing.assert_array_equal(blocks.outputs["labels"], whole.outputs["labels"])
+    centroids, limit = whole.outputs["centroids"], ROUNDING * np.finfo("float32").eps
+    assert np.abs(blocks.outputs["centroids"] - centroids).max() <= limit * centroids.max()
+
+
+def test_more_nonzeros_than_indices_can_count_are_refused(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.import_module(PCG_FILE), "MAX_INDEX", 1000)
+    p = PCG.infer({"grid": "6x7x8"}, {})
+
+    with pytest.raises(JobFailed, match="use more devices, or --devices cpu"):
+        serial.run(on_cuda(PCG), p, {}, (p.n,))
 
 
 @pytest.fixture
@@ -161,3 +234,20 @@ def test_cublas_agrees_with_the_reference(cupy: Any, dtype: str) -> None:
     (variant,) = MATRIX.variants("cuda")
     variant.make(p, 100, KernelContext("cuda", 1, "", cupy))(there, {"C": there["C"]})
     assert MATRIX.residual(p, inputs, {"C": cupy.asnumpy(there["C"])}, 1).max() < 0.5
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("preconditioner", ["none", "diagonal", CHOLESKY])
+def test_pcg_on_a_gpu_gives_the_result_of_the_cores(cupy: Any, preconditioner: Any) -> None:
+    p = PCG.infer({"grid": "10x10x10", "preconditioner": preconditioner}, {})
+    kernels = importlib.import_module(PCG_FILE).make(p, p.n, KernelContext("cuda", xp=cupy))
+    a, b = poisson("10x10x10")
+    arrays = {"A.data": a.data, "A.indices": a.indices, "A.indptr": a.indptr, "direction": b}
+    inputs = {name: cupy.asarray(array) for name, array in arrays.items()}
+    y, partials = cupy.empty(p.n), {"pq": np.zeros(-(-p.n // PCG.granule(p)))}
+
+    call = StageCall(Rows(0, p.n, p.n), inputs, {"product": y}, Values(), partials)
+    kernels["multiply"](call)
+
+    np.testing.assert_allclose(cupy.asnumpy(y), a @ b, atol=1e-12)
+    assert partials["pq"].sum() == pytest.approx(b @ (a @ b))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fft_cases import FFT, exact, natural, normal, params, photograph, residual
+from fft_cases import exact, natural, normal, params, photograph, residual
 from hypothesis import given
 from hypothesis import strategies as st
 from wrong_results import WRONGS
@@ -101,10 +101,3 @@ def test_generated_planes_are_standard_normal_and_all_different() -> None:
     assert np.mean(np.abs(x) ** 2) == pytest.approx(1, abs=0.02)
     assert len({plane.tobytes() for plane in x}) == 4
     assert not np.array_equal(x, normal(params("4x128x128"), seed=2))
-
-
-def test_planes_can_be_generated_into_any_layout() -> None:
-    p = params("3x8x8")
-    out = np.empty((8, 8, 3), np.complex64).transpose(2, 0, 1)
-    FFT.generate(p, 1, "x", 0, out)
-    assert np.array_equal(out, normal(p))

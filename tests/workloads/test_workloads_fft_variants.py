@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fft_cases import FFT, VARIANTS, kernel, normal, params, residual
+from fft_cases import VARIANTS, kernel, normal, params, residual
 
 NAMES = [variant.name for variant in VARIANTS]
 needs_mkl = pytest.mark.skipif("mkl" not in NAMES, reason="MKL isn't installed")
@@ -103,20 +103,3 @@ print("libmkl_" in open("/proc/self/maps").read())
     command = [sys.executable, "-W", "error", "-c", code]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.stdout.split() == ["True", "True"], ended.stderr
-
-
-@needs_mkl
-def test_mkl_says_what_is_wrong_in_its_own_words() -> None:
-    from hetsched_workloads.fft import mkl_cpu
-
-    x, none = np.empty((1, 4, 4), np.complex64), np.empty((1, 0, 4), np.complex64)
-    with pytest.raises(RuntimeError, match=r"DftiC.*Descriptor: "):
-        mkl_cpu.Descriptor(none, none, (1, 2), False, 1.0)
-    with pytest.raises(RuntimeError, match=r"DftiC.*Descriptor: "):
-        mkl_cpu.Descriptor(x, x, (1, 2) * 9, False, 1.0)
-
-
-def test_a_variant_is_called_what_runs_and_has_its_version() -> None:
-    assert {"pyfftw", "scipy"} <= set(NAMES)
-    assert all(variant.version[0].isdigit() for variant in VARIANTS)
-    assert FFT.variants("emulated") == ()

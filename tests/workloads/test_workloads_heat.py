@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hetsched_workloads.heat import Heat, HeatParams
-from hetsched_workloads.heat.verification import reference
+from hetsched_workloads.heat.kernels import reference
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -54,13 +54,6 @@ def compute(local: hetsched.Local, name: str, inputs: Any, **options: Any) -> np
     return result
 
 
-def test_power_spectra_are_scipys(local: hetsched.Local, crops: np.ndarray) -> None:
-    y = compute(local, "power_spectrum", crops)
-
-    expected = np.abs(scipy.fft.rfft2(crops.astype(np.float64))) ** 2
-    assert np.allclose(y, expected, rtol=1e-3, atol=1e-6 * expected.max())
-
-
 @pytest.mark.parametrize("mode", ["full", "same", "valid"])
 def test_convolutions_are_scipys(local: hetsched.Local, crops: np.ndarray, mode: str) -> None:
     filters = np.random.default_rng(1).standard_normal((3, 8, 5))
@@ -70,22 +63,6 @@ def test_convolutions_are_scipys(local: hetsched.Local, crops: np.ndarray, mode:
     for k, each in enumerate(filters):
         expected = scipy.signal.fftconvolve(crops.astype(float), each[None], mode, axes=(1, 2))
         assert np.allclose(y[:, k], expected, atol=1e-9 * 255)
-
-
-@pytest.mark.parametrize(
-    ("window", "nperseg", "noverlap"),
-    [("hann", 256, -1), ("hamming", 101, 0), ("boxcar", 64, 50)],
-)
-def test_densities_are_those_of_welch(
-    local: hetsched.Local, crops: np.ndarray, window: str, nperseg: int, noverlap: int
-) -> None:
-    x = crops.reshape(-1, 8 * crops.shape[2]).astype(np.float64)  # lines, one after the other
-
-    y = compute(local, "welch", x, fs=10, nperseg=nperseg, noverlap=noverlap, window=window)
-
-    shared = None if noverlap < 0 else noverlap
-    _, expected = scipy.signal.welch(x, 10, window, nperseg, shared)
-    assert np.allclose(y, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("upsample", [1, 20])
@@ -103,15 +80,6 @@ def test_shifts_are_those_of_scikit_image(
     expected = [register(reference, each, upsample_factor=upsample)[0] for each in x]
     assert np.allclose(y, expected, atol=1e-9)
     assert np.allclose(y, -true, atol=1.01 / upsample)
-
-
-def test_products_are_numpys(local: hetsched.Local, crops: np.ndarray) -> None:
-    a, b = crops[::2].astype(np.float32), crops[1:48:2, ::-1, :100].swapaxes(1, 2)[:, :, :128]
-    b = np.ascontiguousarray(np.pad(b, ((0, 1), (0, 44), (0, 0)), "edge"))
-
-    y = compute(local, "matmul", {"A": a, "B": b})
-
-    assert np.allclose(y, a.astype(float) @ b.astype(float), rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float32", "float64"])
@@ -150,12 +118,6 @@ def test_flat_bright_and_faint_images_are_verified(
     shifts = compute(local, "registration", {"x": x, "reference": x[0]})
     if size:
         assert np.array_equal(shifts, [[0, 0], [-1, 0], [-2, 0]])
-
-
-def test_segments_of_one_sample_have_scipys_window(local: hetsched.Local) -> None:
-    x = np.arange(12.0).reshape(2, 6)
-    y = compute(local, "welch", x, nperseg=1, noverlap=0, detrend="none")
-    assert np.allclose(y, scipy.signal.welch(x, nperseg=1, noverlap=0, detrend=False)[1])
 
 
 def test_values_outside_the_histogram_are_not_counted(local: hetsched.Local) -> None:

@@ -1,4 +1,4 @@
-"""A stand-in for CuPy that computes on the host: enough of it for the CUDA kernels.
+"""NumPy as a stand-in for CuPy: enough of it for the CUDA kernels.
 
 A plan writes as many planes as it was made for, whatever it is given, as cuFFT's do.
 """
@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import scipy.sparse.linalg
 
 
 class Toy:
@@ -60,7 +61,7 @@ class Toy:
                 )
                 target[...] = result
 
-        cupy, cuda = ModuleType("cupy"), ModuleType("cupy.cuda")
+        cupy, cuda, sparse = map(ModuleType, ("cupy", "cupy.cuda", "cupyx.scipy.sparse"))
         cufft, cublas = ModuleType("cupy.cuda.cufft"), ModuleType("cupy.cublas")
         cufft.__dict__.update(
             PlanNd=PlanNd, CUFFT_C2C="C2C", CUFFT_Z2Z="Z2Z", CUFFT_FORWARD=-1, CUFFT_INVERSE=1
@@ -71,11 +72,14 @@ class Toy:
             cufft=cufft, runtime=runtime, alloc=self.alloc, using_allocator=self.using_allocator
         )
         cublas.__dict__["gemm"] = self._gemm
-        cupy.__dict__.update(
-            cuda=cuda, cublas=cublas, multiply=np.multiply, float32=np.float32, float64=np.float64
-        )
+        names = {name for name in dir(np) if name[:1] != "_"} - {"vecdot", "repeat"}
+        cupy.__dict__.update({name: getattr(np, name) for name in names})
+        cupy.__dict__.update(cuda=cuda, cublas=cublas, asnumpy=np.array)
+        sparse.__dict__["csr_matrix"] = scipy.sparse.csr_matrix
         return {
             "cupy": cupy, "cupy.cuda": cuda, "cupy.cuda.cufft": cufft, "cupy.cublas": cublas,
+            "cupyx": ModuleType("cupyx"), "cupyx.scipy": ModuleType("cupyx.scipy"),
+            "cupyx.scipy.sparse": sparse, "cupyx.scipy.sparse.linalg": scipy.sparse.linalg,
         }  # fmt: skip
 
     def _gemm(

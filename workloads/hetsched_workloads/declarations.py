@@ -81,7 +81,7 @@ def by_opencl_fft(workload: str) -> tuple[Variant, ...]:
 class Solver(Iterative):
     """An iterative workload in a package of its own.
 
-    Its module `verification`, which needs NumPy, has the functions `generate` and `errors`.
+    Its module `kernels`, which needs NumPy, has the functions `generate` and `errors`.
     """
 
     package: str
@@ -98,14 +98,12 @@ class Solver(Iterative):
         ]
 
     def generate(self, p: Any, seed: int, array: str, first: int, out: np.ndarray) -> None:
-        self._verification().generate(p, seed, array, first, out)
+        late(f"{self.package}.kernels", "generate")(p, seed, array, first, out)
 
     def errors(self, p: Any, inputs: Arrays, outputs: Arrays, rows: Rows, seed: int) -> np.ndarray:
-        errors: np.ndarray = self._verification().errors(p, inputs, outputs, rows)
+        check = late(f"{self.package}.kernels", "errors")
+        errors: np.ndarray = check(p, inputs, outputs, rows)
         return errors
-
-    def _verification(self) -> Any:
-        return importlib.import_module(f"{self.package}.verification")
 
 
 # ---- sizes of arrays as one parameter, "4096x512": parsed, and found from an input

@@ -51,12 +51,6 @@ MAX_TUNING_SECONDS, MAX_WAIT_SECONDS = 30.0, 5.0
 """For one plan, and where a job waits for it; FFTW then keeps the best found so far. On a busy
 machine a plan for several threads would take many minutes: they wait for each other in thousands
 of timed transforms."""
-ROUNDS = 7
-"""Times that each plan is timed; the minimum is used, as other processes may be running."""
-STREAM_BYTES, MAX_STREAM_PIECES = 32 << 20, 64
-"""Data that plans are compared on, input and output each: larger than most caches."""
-CACHE_LINE = 64
-"""Bytes."""
 VERSIONS = f"{pyfftw.__version__} {pyfftw.fftw_version}"
 """Wisdom of others is of no use."""
 
@@ -226,8 +220,8 @@ def _best(key: FftwPlanKey, x: np.ndarray, y: np.ndarray) -> pyfftw.FFTW:
         pyfftw.import_wisdom(initial)
         plan = _fftw(key, x, y, (key.effort,), MAX_TUNING_SECONDS)
         candidates.append((plan, pyfftw.export_wisdom()))
-    x[...] = y[...] = 0  # planning leaves arbitrary values in them
-    seconds = _compared([plan for plan, _ in candidates], key, x, y)
+    calls = [(key.units, functools.partial(_run, plan, key)) for plan, _ in candidates]
+    seconds = tuning.timed(key.shape, key.dtype, calls, key.threads)
     plan, its_wisdom = candidates[seconds.index(min(seconds))]
     pyfftw.forget_wisdom()
     pyfftw.import_wisdom(its_wisdom)
@@ -235,35 +229,12 @@ def _best(key: FftwPlanKey, x: np.ndarray, y: np.ndarray) -> pyfftw.FFTW:
     return plan
 
 
-def _compared(
-    plans: list[pyfftw.FFTW], key: FftwPlanKey, x: np.ndarray, y: np.ndarray
-) -> list[float]:
-    """Return the minimum seconds of each plan for a pass over more data than the cache holds.
-
-    The plans take turns. A single plan isn't timed.
-    """
-    if len(plans) == 1:
-        return [0.0]
-    stretch = min(MAX_STREAM_PIECES, STREAM_BYTES // x.nbytes)
-    sources = [x] if stretch < 2 else _stream(x, stretch)
-    targets = [y] if stretch < 2 else sources if key.is_in_place else _stream(x, stretch)
-    best = [float("inf")] * len(plans)
-    for _ in range(ROUNDS):
-        for number, plan in enumerate(plans):
-            start = time.perf_counter()
-            for source, target in zip(sources, targets, strict=True):
-                plan.update_arrays(source, target)
-                plan.execute()
-            best[number] = min(best[number], time.perf_counter() - start)
-    return best
-
-
-def _stream(like: np.ndarray, count: int) -> list[np.ndarray]:
-    """Return `count` aligned arrays of zeros, consecutive in memory."""
-    stride = -(-like.nbytes // CACHE_LINE) * CACHE_LINE
-    memory = pyfftw.zeros_aligned(stride * count, np.uint8, n=CACHE_LINE)
-    starts = range(0, stride * count, stride)
-    return [memory[at : at + like.nbytes].view(like.dtype).reshape(like.shape) for at in starts]
+def _run(plan: pyfftw.FFTW, key: FftwPlanKey, x: np.ndarray, y: np.ndarray) -> None:
+    target = x if key.is_in_place else y
+    # Of units that aren't aligned the last ones are transformed again.
+    if (pointer(x, "x") | pointer(target, "y")) % ALIGNMENT == 0:
+        plan.update_arrays(x, target)
+    plan.execute()
 
 
 def _fftw(

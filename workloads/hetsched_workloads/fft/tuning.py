@@ -17,6 +17,7 @@ import fcntl
 import functools
 import hashlib
 import json
+import math
 import os
 import threading
 import time
@@ -41,11 +42,11 @@ FACTORS = (0.25, 1, 4, 16, 64)
 """Numbers of planes that are timed, as multiples of the default. Powers of two between them gain
 at most 2 %."""
 STREAM_BYTES = 32 << 20
-"""Input that a number is timed on, and as much output: larger than most caches."""
+"""Input that a call is timed on, and as much output: larger than most caches."""
 MIN_LOAD_BYTES = 24 << 20
 """Jobs with less input aren't worth the time. Arbitrary: a job of about 10 ms."""
 ROUNDS, MAX_SECONDS = 5, 0.6
-"""Times that each number is timed, of which the minimum counts; and the time for all, after which
+"""Times that each call is timed, of which the minimum counts; and the time for all, after which
 no further round is begun."""
 MARGIN = 0.02
 """The largest number within this of the fastest is chosen: fewer calls disturb threads less."""
@@ -116,7 +117,9 @@ class Tuned(NamedTuple):
             if times is None and sizes and self.cache and context.tunes:
                 rows, cols = self.p.shape
                 context.say(f"timing calls of {self.library} for {rows}x{cols} {self.p.dtype} ...")
-                found = times = measured(self.p, sizes, transform_of, self.threads)
+                calls = [(size, transform_of(size)) for size in sizes]
+                seconds = timed(self.p.shape, self.p.dtype, calls, self.threads)
+                found = times = dict(zip(sizes, seconds, strict=True))
                 save(self.cache, "seconds_per_plane", self.key, lambda: found)
         return min(best_size(times) if times else best, powers(chunk)[0])
 
@@ -172,28 +175,32 @@ def best_size(times: Mapping[int, float]) -> int:
     return max(size for size, seconds in times.items() if seconds <= limit)
 
 
-def measured(
-    p: FftParams, sizes: Sequence[int], transform_of: Callable[[int], Transform], threads: int
-) -> dict[int, float]:
-    """Return number of planes -> seconds per plane."""
+def timed(
+    shape: tuple[int, ...], dtype: str, calls: Sequence[tuple[int, Transform]], threads: int
+) -> list[float]:
+    """Return the seconds per plane of each of `calls`, (planes, transform), which take turns."""
     # On one thread, processor time: other processes may have the core meanwhile.
     clock = time.thread_time if threads == 1 else time.perf_counter
-    planes = max(sizes[-1], STREAM_BYTES // p.plane_bytes // sizes[-1] * sizes[-1])
-    x = np.zeros((planes, *p.shape), p.dtype)
+    largest, plane_bytes = (
+        max(size for size, _ in calls),
+        math.prod(shape) * np.dtype(dtype).itemsize,
+    )
+    planes = max(1, STREAM_BYTES // plane_bytes // largest) * largest
+    x = np.zeros((planes, *shape), dtype)
     y = np.ones_like(x)
     x += 1  # its pages are in place now
-    transforms = {size: transform_of(size) for size in sizes}
-    best = dict.fromkeys(sizes, float("inf"))
+    best = [math.inf] * len(calls)
     end = time.perf_counter() + MAX_SECONDS
     for turn in range(ROUNDS):
-        for size in sizes if turn % 2 else reversed(sizes):
+        for number in range(len(calls))[:: 1 if turn % 2 else -1]:
+            size, transform = calls[number]
             start = clock()
             for first in range(0, planes, size):
-                transforms[size](x[first : first + size], y[first : first + size])
-            best[size] = min(best[size], clock() - start)
+                transform(x[first : first + size], y[first : first + size])
+            best[number] = min(best[number], clock() - start)
         if time.perf_counter() > end:
             break
-    return {size: seconds / planes for size, seconds in best.items()}
+    return [seconds / planes for seconds in best]
 
 
 # ---- the file

@@ -1,4 +1,4 @@
-"""The stages of Jacobi's method for NumPy's arrays or CuPy's."""
+"""The stages of Jacobi's method for NumPy's arrays or CuPy's, test data, and the check."""
 
 from __future__ import annotations
 
@@ -8,10 +8,16 @@ from typing import Any
 import numpy as np
 
 from hetsched.errors import DataError
-from hetsched.workload import KernelContext, RowCache, Rows, StageCall, StageKernel
+from hetsched.workload import Arrays, KernelContext, RowCache, Rows, StageCall, StageKernel
+from hetsched.workload.streams import fill_uniform, unit_streams
 from hetsched_workloads.jacobi import Jacobi, JacobiParams
-from hetsched_workloads.systems import sum_of
+from hetsched_workloads.systems import row_errors, sum_of
 from hetsched_workloads.vectors import add_dots, first_true
+
+DOMINANCE = 1.25
+"""Diagonal of generated matrices over the sum of their rows: the error falls by 1.25 a step."""
+BLOCK_BYTES = 1 << 22
+"""Of the rows of A that are checked at a time."""
 
 
 def make(p: JacobiParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
@@ -124,3 +130,35 @@ class JacobiKernels:
 
     def row(self, a: Any, index: int) -> Any:
         return a[index]
+
+
+# ---- test data, and the check of every row
+
+
+def generate(p: JacobiParams, seed: int, array: str, first: int, out: np.ndarray) -> None:
+    """Fill `out`: positive rows of a diagonally dominant matrix, or a positive vector."""
+    if array != "A":
+        fill_uniform(seed, array, first, out)
+        return
+    streams = unit_streams(seed, array, first, len(out))
+    for row, generator in enumerate(streams):
+        values = generator.random(size=(out.shape[1],))
+        values[first + row] = 0
+        values[first + row] = DOMINANCE * max(1.0, float(np.sum(values)))
+        out[row] = values
+
+
+def errors(p: JacobiParams, inputs: Arrays, outputs: Arrays, rows: Rows) -> np.ndarray:
+    a, b, x = inputs["A"], inputs["b"], outputs["x"]
+    allowed = p.tolerance * float(np.linalg.norm(b.astype(np.float64)))
+    if p.criterion == "change":
+        # |b - A x| before the last step s was |diag(A) s| / omega, and it doesn't rise if the
+        # method converges.
+        largest = float(np.abs(a.diagonal()).max())
+        allowed = p.tolerance * float(np.linalg.norm(x.astype(np.float64))) * largest / p.omega
+
+    def products(block: slice, wide: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        part = a[block].astype(np.float64)
+        return part @ wide, np.abs(part) @ np.abs(wide)
+
+    return row_errors(b, x, rows, max(1, BLOCK_BYTES // (8 * p.n)), products, allowed)
