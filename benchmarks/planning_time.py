@@ -61,7 +61,7 @@ def equal_cores(count: int, seed: int) -> dict[str, float]:
 
 def once(subject: SimulatedMachine) -> dict[str, float]:
     """Plan, plan again and explain."""
-    cache, candidates = PlanCache(), subject.candidates(subject.true_models)
+    cache, candidates = PlanCache(), subject.candidates()
 
     def plan() -> JobPlan:
         return plan_job(subject.load, candidates, cache=cache)

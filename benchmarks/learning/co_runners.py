@@ -22,12 +22,13 @@ from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.neighbours import device_sets
 from hetsched.planner.records import JobPlan
-from hetsched.simulate.learning import LearningRun, learn
 from hetsched.simulate.machine import (
     ChunkTimings,
+    LearningRun,
     SimulatedDevice,
     SimulatedMachine,
     device_seconds,
+    learn,
     makespan,
 )
 

@@ -17,8 +17,15 @@ from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel
 from hetsched.planner.chunks import MAX_COSTLY_CHUNK_SECONDS
 from hetsched.planner.records import JobPlan
-from hetsched.simulate.learning import LearningRun, ideal_plan, learn
-from hetsched.simulate.machine import ChunkTimings, SimulatedDevice, SimulatedMachine, makespan
+from hetsched.simulate.machine import (
+    ChunkTimings,
+    LearningRun,
+    SimulatedDevice,
+    SimulatedMachine,
+    ideal_plan,
+    learn,
+    makespan,
+)
 
 NOISE = 0.02
 Random = random.Random | None

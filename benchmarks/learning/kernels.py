@@ -22,8 +22,13 @@ from benchmarks.learning.cores import core
 from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
-from hetsched.simulate.learning import ideal_plan, learn
-from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine, makespan
+from hetsched.simulate.machine import (
+    SimulatedDevice,
+    SimulatedMachine,
+    ideal_plan,
+    learn,
+    makespan,
+)
 
 RUNS, NOISE = 100, 0.02
 GAP, UNIT = 40e-6, 100e-6

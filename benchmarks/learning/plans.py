@@ -27,8 +27,13 @@ from hetsched.plans.costs import costs_of
 from hetsched.plans.device_plan import slot_sizes
 from hetsched.plans.recipes import evenly
 from hetsched.plans.recurrence import prices
-from hetsched.simulate.learning import ideal_plan, learn
-from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine, makespan
+from hetsched.simulate.machine import (
+    SimulatedDevice,
+    SimulatedMachine,
+    ideal_plan,
+    learn,
+    makespan,
+)
 from hetsched.simulate.profile import machine_of
 
 UNITS, MIN_ROOM, LARGE_ROOM = (64, 4096), 4, 8

@@ -18,8 +18,7 @@ from hetsched.device import Chunk, ChunkTimes, DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Constant, DeviceModel
 from hetsched.planner.records import JobPlan
-from hetsched.simulate.learning import learn
-from hetsched.simulate.machine import ChunkTimings, SimulatedDevice, SimulatedMachine
+from hetsched.simulate.machine import ChunkTimings, SimulatedDevice, SimulatedMachine, learn
 
 Pace = Callable[[str, tuple[str, ...]], float]
 """(variant, variants that run on the other cores now) -> seconds per unit."""

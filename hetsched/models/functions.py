@@ -235,12 +235,18 @@ class Learnt(ABC):
 
 @dataclass(frozen=True)
 class Fit:
-    """`curve` is evaluated; `rising` is the nearest one without dips; `line`: gap and slope."""
+    """`curve` is evaluated; `rising` is the nearest one without dips; `line`: gap and slope.
+
+    Of a `PhaseCurve`, `trend`: gap and slope of the line through most sizes; `misfit`: how far a
+    size lies off it in the median, a logarithm.
+    """
 
     points: Floats
     curve: Segments
     rising: Segments
     line: tuple[float, float] | None = None
+    trend: tuple[float, float] = (0.0, 0.0)
+    misfit: float = 0.0
 
 
 class FittedCurve(Learnt, Curve):

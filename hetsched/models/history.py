@@ -8,7 +8,7 @@ one of five.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from msgspec.structs import replace
@@ -104,21 +104,17 @@ class History:
         return PhaseCurve(self._curves[curve]) if curve in self._curves else None
 
     def _duplex(self, curve: CurveName, one_way: PhaseCurve | None) -> float:
+        """Return the share of its rate that a direction keeps while the other one is busy.
+
+        1 unless it is below by `CERTAIN_ERRORS`: a share below 1 makes planning slower.
+        """
         if one_way is None or curve not in self._curves:
             return 1.0
-        return duplex_share(self._curves[curve].evidence.times, one_way)
-
-
-def duplex_share(beside: Mapping[float, Sequence[float]], one_way: PhaseCurve) -> float:
-    """Return the share of its rate that a direction keeps while the other one is busy.
-
-    1 unless it is below by `CERTAIN_ERRORS`: a share below 1 makes planning slower. `beside`:
-    units -> seconds while the other is busy; `one_way`: the same copies alone.
-    """
-    alone = sum(knot.count for knot in one_way.knots())
-    expected = zip(one_way.time(np.array(list(beside))).tolist(), beside.values(), strict=True)
-    ratios = [seconds / t for seconds, times in expected for t in times]
-    share = robust_median(ratios)
-    noise = max(noise_deviation([ratios]), MIN_NOISE)
-    error = noise * math.sqrt(MEDIAN_VARIANCE * (1 / len(ratios) + 1 / alone))
-    return max(share, MIN_SHARE) if share < 1 - CERTAIN_ERRORS * error else 1.0
+        beside = self._curves[curve].evidence.times
+        expected = zip(one_way.time(np.array(list(beside))).tolist(), beside.values(), strict=True)
+        ratios = [alone / seconds for alone, times in expected for seconds in times]
+        share = robust_median(ratios)
+        noise = max(noise_deviation([ratios]), MIN_NOISE)
+        alone_count = sum(knot.count for knot in one_way.knots())
+        error = noise * math.sqrt(MEDIAN_VARIANCE * (1 / len(ratios) + 1 / alone_count))
+        return max(share, MIN_SHARE) if share < 1 - CERTAIN_ERRORS * error else 1.0

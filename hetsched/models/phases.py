@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,15 +29,6 @@ determines the slope between neighbours."""
 MIN_CALL_FRACTION = 0.01
 """A call that costs less than this part of a chunk doesn't matter: dearer ones, as of a matrix
 product that packs its right side in each, make chunks longer."""
-
-
-@dataclass(frozen=True)
-class PhaseFit(Fit):
-    """`trend`: gap and slope of the line through most sizes; `misfit`: how far a size lies off it
-    in the median, a logarithm."""
-
-    trend: tuple[float, float] = (0.0, 0.0)
-    misfit: float = 0.0
 
 
 class PhaseCurve(FittedCurve):
@@ -63,7 +54,7 @@ class PhaseCurve(FittedCurve):
 
         It needn't fit all: a product of one row may be computed in another way.
         """
-        fit: PhaseFit = self._fitted()
+        fit: Fit = self._fitted()
         evidence, (gap, slope) = self._windows.evidence, fit.trend
         smallest, largest = float(evidence.units[0]), float(evidence.units[-1])
         runs = self._windows.runs(largest / 2)
@@ -94,7 +85,7 @@ class PhaseCurve(FittedCurve):
     def through(self, seconds: Mapping[int, float]) -> Polyline:
         return Polyline(sorted({**dict(self._fitted().points.tolist()), **seconds}.items()))
 
-    def _refit(self) -> PhaseFit:
+    def _refit(self) -> Fit:
         _, units, medians, seconds, counts, noise = self._windows.evidence
         trend = fitted_line(units, seconds, counts)
         # A step stays known for as long as any size contradicts the line, however old.
@@ -108,7 +99,7 @@ class PhaseCurve(FittedCurve):
             if (np.diff(seconds) <= 0).any():
                 plain = _pieces(units, rising(seconds, counts), sum(trend))
             fit = Fit(np.column_stack((units, seconds)), curve, plain)
-        return PhaseFit(**vars(fit), trend=trend, misfit=float(np.median(misfits)))
+        return replace(fit, trend=trend, misfit=float(np.median(misfits)))
 
 
 def _pieces(units: Floats, seconds: Floats, first_seconds: float) -> Segments:

@@ -19,7 +19,7 @@ from typing import Annotated
 
 import msgspec
 
-from hetsched.models.samples import MAX_SECONDS, MIN_SECONDS, Moment, is_time
+from hetsched.models.samples import MAX_SECONDS, MIN_SECONDS, Moment, TimedChunks, is_time
 from hetsched.models.windows import CERTAIN_ERRORS, DEVIATION_PER_MAD, MIN_NOISE
 from hetsched.units import NUMBER_LIMIT
 
@@ -135,26 +135,23 @@ class RaceRecord:
 NO_RACES = RaceRecord()
 
 
-def race_paces(
-    chunks: Sequence[tuple[int, float, int, bool]], variants: Sequence[str]
-) -> dict[str, list[float | None]]:
+def race_paces(chunks: TimedChunks, variants: Sequence[str]) -> dict[str, list[float | None]]:
     """Return the paces of one core's part of a race, by variant.
 
-    `chunks`: units, seconds, kernel (an index into `variants`), and whether it was cold, which
-    isn't counted unless all rounds have such.
+    Cold chunks don't count unless all rounds have such.
     """
     rounds = [
         chunks[start : start + len(variants)]
         for start in range(0, len(chunks) - len(variants) + 1, len(variants))
     ]
-    if any(not any(is_cold for *_, is_cold in chunk_round) for chunk_round in rounds):
-        rounds = [[chunk for chunk in chunk_round if not chunk[3]] for chunk_round in rounds]
+    counts_cold = all(any(times.cold for _, times in each) for each in rounds)
     paces: dict[str, list[float | None]] = {variant: [] for variant in variants}
-    for chunk_round in rounds:
+    for each in rounds:
         by_kernel: dict[int, float] = {}
-        for units, seconds, kernel, _ in chunk_round:
-            if is_time(seconds):
-                by_kernel.setdefault(kernel, seconds / units)
+        for units, times in each:
+            seconds = times.end - times.start
+            if is_time(seconds) and (counts_cold or not times.cold):
+                by_kernel.setdefault(times.kernel, seconds / units)
         for kernel, variant in enumerate(variants):
             paces[variant].append(by_kernel.get(kernel))
     return paces

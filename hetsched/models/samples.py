@@ -90,11 +90,11 @@ def run_samples(
     finished: chunks that a device with a link computed later ran faster, and their sizes, often
     the smallest, would seem fast. They count only if all were later.
 
-    With a link each chunk counts for compute, h2d and d2h (two-way copies only without one-way
-    ones), and the sum of its phases for total; so does each of several sub-distributions that ran
-    as planned, and the whole share. Without: each chunk for compute, the share for total. Phases
-    too short for the clock are omitted, and the first chunk of a kernel in its process
-    (`ChunkTimes.cold`) unless all are cold.
+    With a link each chunk counts for compute, for h2d and d2h (alone, or beside the other), and
+    the sum of its phases for total; so does each of several sub-distributions that ran as planned,
+    and the whole share. Without: each chunk for compute, the share for total. Phases too short for
+    the clock are omitted, and the first chunk of a kernel in its process (`ChunkTimes.cold`)
+    unless all are cold.
     """
     if link is None:
         link = any(times.copy_in or times.copy_out for _, times in chunks)
@@ -105,7 +105,7 @@ def run_samples(
         warm = [chunk for chunk in warm if chunk[1].compute[1] <= until] or warm
     samples = [Sample("compute", u, t.compute[1] - t.compute[0]) for u, t in warm]
     if link:
-        samples += _copy_samples(warm, chunks)
+        samples += _copies(warm, chunks)
         # A single chunk is the whole share, whose wall time is the better observation.
         if len(chunks) > 1:
             samples += [
@@ -139,63 +139,33 @@ def medians(samples: Iterable[Sample]) -> list[Sample]:
     ]
 
 
-def duplex_samples(chunks: TimedChunks) -> list[Sample]:
-    copies_in, copies_out = _copies(chunks)
-    inward, outward = _spans(copies_in), _spans(copies_out)
-    samples = [Sample("h2d_beside", *copy) for copy in duplex_times(copies_in, outward)]
-    return samples + [Sample("d2h_beside", *copy) for copy in duplex_times(copies_out, inward)]
+def _copies(observed: TimedChunks, chunks: TimedChunks) -> Iterator[Sample]:
+    """Yield the copies of `observed`, a part of `chunks`: alone, or beside the other direction.
 
-
-def one_way_times(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tuple[int, float]]:
-    """Return units and seconds of one direction's copies with the other direction idle.
-
-    Where none of about their size exists, of all copies as measured.
+    Where none of about their size ran alone, all count as if they had. Of copies that overlapped
+    the other direction for at least half of their time: w / u, as if it had been busy all along.
     """
-    overlaps = _overlaps(copies, opposite)
-    paces = _one_way_paces(overlaps)
-    return [
-        (units, seconds)
-        for units, seconds, overlap in overlaps
-        if overlap <= MAX_OVERLAP_ALONE * seconds or paces[units] is None
-    ]
-
-
-def duplex_times(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tuple[int, float]]:
-    """Estimate units and seconds, w / u, of one direction's copies with the other always busy.
-
-    Of copies that overlapped the other for at least half of their time.
-    """
-    overlaps = _overlaps(copies, opposite)
-    paces = _one_way_paces(overlaps)
-    slowed = []
-    for units, seconds, overlap in overlaps:
-        pace = paces[units]
-        if pace is None or overlap < MIN_OVERLAP_DUPLEX * seconds:
-            continue
-        share = (pace * units - (seconds - overlap)) / overlap
-        if share >= MIN_SHARE:
-            slowed.append((units, pace * units / share))
-    return slowed
-
-
-def _copies(chunks: TimedChunks) -> tuple[list[Copy], list[Copy]]:
-    # Clocks of two streams may give a copy no time
-    return (
-        [(n, span) for n, times in chunks if (span := times.copy_in) and span[1] > span[0]],
-        [(n, span) for n, times in chunks if (span := times.copy_out) and span[1] > span[0]],
+    directions: tuple[tuple[CurveName, CurveName], ...] = (
+        ("h2d", "h2d_beside"),
+        ("d2h", "d2h_beside"),
     )
+    fields = "copy_in", "copy_out"
+    for (alone, beside), field, other in zip(directions, fields, reversed(fields), strict=True):
+        overlaps = _overlaps(_spans(observed, field), [s for _, s in _spans(chunks, other)])
+        paces = _one_way_paces(overlaps)
+        for units, seconds, overlap in overlaps:
+            pace = paces[units]
+            if pace is None or overlap <= MAX_OVERLAP_ALONE * seconds:
+                yield Sample(alone, units, seconds)
+            elif overlap >= MIN_OVERLAP_DUPLEX * seconds:
+                share = (pace * units - (seconds - overlap)) / overlap
+                if share >= MIN_SHARE:
+                    yield Sample(beside, units, pace * units / share)
 
 
-def _spans(copies: Sequence[Copy]) -> list[Span]:
-    return [span for _, span in copies]
-
-
-def _copy_samples(observed: TimedChunks, chunks: TimedChunks) -> list[Sample]:
-    """Return the copies of `observed`, a part of `chunks`."""
-    copies_in, copies_out = _copies(observed)
-    inward, outward = map(_spans, _copies(chunks))
-    samples = [Sample("h2d", *copy) for copy in one_way_times(copies_in, outward)]
-    return samples + [Sample("d2h", *copy) for copy in one_way_times(copies_out, inward)]
+def _spans(chunks: TimedChunks, field: str) -> list[Copy]:
+    spans = ((units, getattr(times, field)) for units, times in chunks)
+    return [copy for copy in spans if copy[1] and copy[1][1] > copy[1][0]]  # clocks may give none
 
 
 def _overlaps(copies: Sequence[Copy], opposite: Sequence[Span]) -> list[tuple[int, float, float]]:

@@ -17,13 +17,13 @@ from copy import copy
 from itertools import chain, pairwise
 from operator import attrgetter
 from statistics import fmean, median
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
 from hetsched.models.confidence import MAX_MIDDLE_RATIO, Knot, knot_of, robust_median
-from hetsched.models.curves import Floats
+from hetsched.models.curves import EQUAL, Floats
 from hetsched.models.samples import MAX_SIZE_RATIO, Sample
 from hetsched.models.validation import require_observation, require_pairs
 
@@ -80,7 +80,8 @@ class Windows:
 
     `max_sizes`: of the two nearest to each other the one not seen for longer is dropped, so that
     far sizes, perhaps beyond a step, stay known. `corrects`: whether neighbouring sizes correct
-    each other. `repeats`: observations of sizes already measured (the papers' accuracy points).
+    each other; "noise": once repeats of one differ. `repeats`: observations of sizes already
+    measured (the papers' accuracy points).
     """
 
     def __init__(
@@ -88,9 +89,10 @@ class Windows:
         observations: Iterable[tuple[float, float]] = (),
         *,
         max_sizes: int | None = None,
-        corrects: bool = False,
+        corrects: bool | Literal["noise"] = False,
     ) -> None:
-        self._max_sizes, self._corrects = max_sizes, corrects
+        self._max_sizes, self._corrects = max_sizes, corrects is True
+        self._corrects_noise = corrects == "noise"
         # By size, the one seen last at the end; of each the samples, oldest first.
         self._samples: dict[float, tuple[Sample, ...]] = {}
         self._medians: dict[float, float] = {}
@@ -108,6 +110,9 @@ class Windows:
         self._added += 1
         known = self._samples.pop(sample.units, ())
         self.repeats += bool(known)
+        if self._corrects_noise and known:
+            first = known[0].seconds
+            self._corrects |= abs(sample.seconds - first) > EQUAL * first
         self._set(sample.units, (*known[1 - DEPTH :], sample))
         if self._max_sizes is not None and len(self._samples) > self._max_sizes:
             ages = {size: age for age, size in enumerate(self._samples)}

@@ -158,7 +158,7 @@ class Balancer:
         trading = Trading(devices, self._tolerance, require_count("pairs", pairs, 1), groups)
         if method not in METHODS:
             raise UsageError(f"method: {method!r} is unknown{closest_hint(method, [*METHODS])}")
-        self._new_model, partitioner = METHODS[method]
+        self._make_model, partitioner = METHODS[method]
         self._split = split or partitioner
         self._trading = trading if method == IMBALANCE else None
         self._trades = method == IMBALANCE and split is None
@@ -167,14 +167,10 @@ class Balancer:
         )
         self._measures_all = models is None
         self._models = (
-            [self._new_model(self._load, Windows()) for _ in range(devices)]
+            [self._new_model() for _ in range(devices)]
             if models is None
             else _per_device("models", models, devices)
         )
-        # Partial models are exact until times prove noisy, and smoothed from then on: the papers'
-        # experiments rely on cliffs between two neighbours, for which an outlier is mistaken.
-        has_twins = models is None and method != IMBALANCE
-        self._twins = [self._twin() if has_twins else None for _ in range(devices)]
         check_request(self._models, self._load, self._limits)
         for index, model in enumerate(self._models):
             if not all(callable(getattr(model, name, None)) for name in ("time", "speed")):
@@ -291,25 +287,18 @@ class Balancer:
     def _learn(self, shares: Shares, times: Sequence[DeviceTime]) -> list[IterationSeconds | None]:
         readings = parse_readings(times, shares)
         for i, (share, reading) in enumerate(zip(shares, readings, strict=True)):
-            if reading is not None and share:
-                self._observe(i, share, reading)
+            if reading is None or not share:
+                continue
+            if isinstance(model := self._models[i], NodeModel):
+                model.observe(share, reading.compute + reading.converge, reading.transfer)
+            elif hasattr(model, "observe"):
+                model.observe(share, reading.busy)
         return readings
 
-    def _observe(self, device: int, share: int, reading: IterationSeconds) -> None:
-        model, twin = self._models[device], self._twins[device]
-        if isinstance(model, NodeModel):
-            model.observe(share, reading.compute + reading.converge, reading.transfer)
-        elif hasattr(model, "observe"):
-            model.observe(share, reading.busy)
-        if twin is not None:
-            smoothed, seconds = twin
-            smoothed.observe(share, reading.busy)
-            first = seconds.setdefault(share, reading.busy)
-            if abs(reading.busy - first) > EQUAL * first:
-                self._models[device], self._twins[device] = smoothed, None
-
-    def _twin(self) -> tuple[Any, dict[int, float]] | None:
-        return self._new_model(self._load, Windows(corrects=True)), {}
+    def _new_model(self) -> Any:
+        # Exact until times prove noisy: the papers' experiments rely on cliffs between two
+        # neighbours, for which smoothing mistakes an outlier.
+        return self._make_model(self._load, Windows(corrects="noise"))
 
     def lose(self, device: int) -> None:
         """Give `device` no further share, as if its next time had been None."""
@@ -328,8 +317,7 @@ class Balancer:
         A run asked for earlier may be reported without an entry for it.
         """
         device = len(self._models)
-        self._models.append(self._new_model(self._load, Windows()))
-        self._twins.append(None if isinstance(self._models[-1], NodeModel) else self._twin())
+        self._models.append(self._new_model())
         self._limits.append(None)
         if self._trading is not None:
             self._trading.add_device(device)

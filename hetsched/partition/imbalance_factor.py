@@ -13,7 +13,6 @@ and load spreads from one neighbourhood to the next.
 
 from __future__ import annotations
 
-import math
 import operator
 import random
 from collections import deque
@@ -47,21 +46,6 @@ Line = tuple[float, float]
 """Gap and slope, seconds and seconds/unit."""
 Groups = tuple[tuple[int, ...], ...]
 """Indices of devices."""
-
-
-def imbalance_factor(busy: Sequence[float]) -> float:
-    """Compute IF = (W_max - W_min) / T, with T the time of the whole iteration.
-
-    `busy`: seconds of each device, which then waits for the last. Raises UsageError.
-    """
-    if not busy or not all(0 <= time < math.inf for time in busy) or not max(busy) > 0:
-        raise UsageError(f"imbalance factor: {busy} must be finite times, not all of them 0")
-    return (max(busy) - min(busy)) / max(busy)
-
-
-def _factor(waits: Iterable[float], total: float) -> float:
-    waits = list(waits)
-    return (max(waits) - min(waits)) / total
 
 
 def iteration_seconds(readings: Iterable[IterationSeconds]) -> float:
@@ -292,9 +276,10 @@ class Trading:
     def imbalance(
         self, shares: Shares, readings: Sequence[IterationSeconds], limits: Limits
     ) -> tuple[float, bool]:
-        """Return the imbalance factor, and whether all wait so long that no trade helps.
+        """Return the imbalance factor IF, and whether all wait so long that no trade helps.
 
-        A full device's wait counts as the shortest, as it can't take more.
+        IF = (W_max - W_min) / T, with T the time of the whole iteration. A full device's wait
+        counts as the shortest, as it can't take more.
         """
         used = [i for i, share in enumerate(shares) if share]
         total = iteration_seconds(readings[i] for i in used)
@@ -305,7 +290,8 @@ class Trading:
             else total - readings[i].busy
             for i in used
         ]
-        return _factor(counted, total), shortest > COMMON_WAIT * total
+        factor = (max(counted) - min(counted)) / total
+        return factor, shortest > COMMON_WAIT * total
 
     def trade(
         self,
@@ -374,7 +360,8 @@ class Trading:
 
 
 def _factor_of(nodes: Iterable[Node], total: float) -> float:
-    return _factor([node.wait for node in nodes], total)
+    waits = [node.wait for node in nodes]
+    return (max(waits) - min(waits)) / total
 
 
 def _between_neighbours(

@@ -18,9 +18,9 @@ from hetsched.planner.chunks import (
     expected_takes,
     longest_chunk,
 )
-from hetsched.planner.races import RacePart, race_part
 from hetsched.planner.records import Assignment, Candidate, PlannedRace
 from hetsched.planner.totals import CoreTotal, LinkedTotal
+from hetsched.planner.variants import RacePart, race_part
 from hetsched.plans.device_plan import DevicePlan, Mode, slot_sizes
 from hetsched.plans.paper import factoring
 from hetsched.plans.recipes import evenly

@@ -22,10 +22,9 @@ from hetsched.planner.assignment import (
     race_part_of,
 )
 from hetsched.planner.chunks import plan_tails, sent_at_once
-from hetsched.planner.races import RacePart, standing
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.totals import CoreTotal, LinkedTotal, PlanCache, demand_key
-from hetsched.planner.variants import choose_variants, scaled
+from hetsched.planner.variants import RacePart, choose_variants, scaled, standing
 from hetsched.plans.device_plan import DevicePlan, Mode
 from hetsched.plans.slots import slotted
 from hetsched.units import counted, format_bytes

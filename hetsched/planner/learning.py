@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import functools
 import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from hetsched.device import ChunkTimes, DeviceInfo
-from hetsched.models.races import Race
-from hetsched.models.samples import CoRunners, Sample, duplex_samples, run_samples, without_total
+from hetsched.models.races import Race, race_paces
+from hetsched.models.samples import CoRunners, Sample, TimedChunks, run_samples, without_total
 from hetsched.planner.neighbours import co_runners_end, co_runners_of
-from hetsched.planner.races import race_of, variant_samples
 from hetsched.planner.records import Assignment, JobPlan
 
 
@@ -106,7 +108,7 @@ def _samples(run: DeviceRun, until: float, start: float) -> dict[str, list[Sampl
     """
     assignment, share = run.assignment, run.assignment.plan.share
     if assignment.rivals:
-        return {} if run.is_merged else variant_samples(assignment, run.chunks)
+        return {} if run.is_merged else _variant_samples(assignment, run.chunks)
     is_fresh = run.info.is_core and run.info.clock == "wall" and run.chunks[0][1].cold
     samples = run_samples(
         run.chunks,
@@ -119,8 +121,6 @@ def _samples(run: DeviceRun, until: float, start: float) -> dict[str, list[Sampl
     )
     if run.is_merged:
         samples = samples[-1:]  # the whole share
-    elif run.info.link:
-        samples += duplex_samples(run.chunks)
     candidate = assignment.candidate
     is_limited = candidate is not None and candidate.is_constrained
     if is_limited or not assignment.shows_total:
@@ -128,21 +128,41 @@ def _samples(run: DeviceRun, until: float, start: float) -> dict[str, list[Sampl
     return {assignment.variant: samples}
 
 
+def _variant_samples(assignment: Assignment, chunks: TimedChunks) -> dict[str, list[Sample]]:
+    """Return the samples of each variant; its total is that of the share, by its median pace."""
+    samples: dict[str, list[Sample]] = {}
+    for kernel, variant in enumerate(assignment.variants):
+        own = [(units, times) for units, times in chunks if times.kernel == kernel]
+        if own:
+            seconds = sum(times.end - times.start for _, times in own)
+            found = run_samples(own, (), sum(units for units, _ in own), seconds, link=False)
+            warm = [chunk for chunk in own if not chunk[1].cold] or own
+            pace = statistics.median((times.end - times.start) / units for units, times in warm)
+            share = assignment.plan.share
+            samples[variant] = [
+                replace(each, units=share, seconds=pace * share) if each.curve == "total" else each
+                for each in found
+            ]
+    return samples
+
+
 def _races(working: Sequence[DeviceRun]) -> Iterator[tuple[str, Race]]:
+    """Yield the races of equal cores of which something can be compared, by kind of core."""
     groups: dict[str, list[DeviceRun]] = {}
     for run in working:
         if run.assignment.rivals and not run.is_merged:
             groups.setdefault(run.info.identity, []).append(run)
     for identity, group in groups.items():
-        candidates = [run.assignment.candidate for run in group]
-        counts = [max(c.run_counts.values(), default=0) for c in candidates if c is not None]
-        race = race_of(
-            max(counts, default=0),
-            [run.assignment for run in group],
-            {run.assignment.device: run.chunks for run in group},
-        )
-        if race is not None:
-            yield identity, race
+        paces: dict[str, list[float | None]] = {}
+        for run in group:
+            for variant, found in race_paces(run.chunks, group[0].assignment.variants).items():
+                paces.setdefault(variant, []).extend(found)
+        raced = {variant: tuple(found) for variant, found in paces.items() if any(found)}
+        if len(raced) > 1:
+            candidates = [run.assignment.candidate for run in group]
+            counts = [max(c.run_counts.values(), default=0) for c in candidates if c is not None]
+            units = statistics.fmean(run.assignment.plan.share for run in group)
+            yield identity, Race(max(counts, default=0), units, raced)
 
 
 # ---- times of a whole run

@@ -16,11 +16,10 @@ from hetsched.models.windows import MIN_CHANGE, MIN_TRUSTED_COUNT
 from hetsched.partition.options import MIN_GAIN
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.neighbours import DeviceSet, co_runners_of, device_sets
-from hetsched.planner.races import first_race
 from hetsched.planner.records import Candidate, JobPlan
 from hetsched.planner.totals import PlanCache
 from hetsched.planner.trials import Look, Situation, Trial, all_trials, explained
-from hetsched.planner.variants import equal_devices
+from hetsched.planner.variants import equal_devices, first_race
 
 
 class Planner:

@@ -25,9 +25,14 @@ from hetsched.models.windows import MIN_TRUSTED_COUNT
 from hetsched.partition import geometric
 from hetsched.partition.options import MIN_GAIN, Option, Outcome
 from hetsched.planner.neighbours import DeviceSet, co_runners_of
-from hetsched.planner.races import rounds_of
 from hetsched.planner.records import Assignment, Candidate, JobPlan, PlannedRace
-from hetsched.planner.variants import MIN_RACE_UNITS, equal_devices, rough_seconds, similar_runs
+from hetsched.planner.variants import (
+    MIN_RACE_UNITS,
+    equal_devices,
+    rough_seconds,
+    rounds_of,
+    similar_runs,
+)
 from hetsched.plans.costs import MAX_GRANULES
 from hetsched.plans.device_plan import DevicePlan, fits
 from hetsched.plans.recurrence import price

@@ -1,25 +1,33 @@
 """The variant of each device: the one measured best on this machine, by size.
 
 Equal CPU devices share their measurements: one curve for all of them, times a factor for each
-(`models.equal_cores`), and races (`planner.races`). Pure.
+(`models.equal_cores`). In a race all cores of one kind compute chunk j with the same variant, so
+that neighbours and moment are the same (`models.races`). Pure.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from hetsched.models import DeviceModel
 from hetsched.models.equal_cores import pooled_curves
 from hetsched.models.functions import planner_curve
-from hetsched.models.races import MAX_LOAD_RATIO
+from hetsched.models.races import MAX_LOAD_RATIO, RaceRecord
 from hetsched.partition.options import MIN_GAIN
-from hetsched.planner.records import Assignment, Candidate, JobPlan
+from hetsched.planner.records import Assignment, Candidate, JobPlan, PlannedRace
 from hetsched.planner.totals import PlanCache
+from hetsched.units import counted
 
 MIN_RACE_UNITS = 2.0
 """Units of a core's share from which on two variants can take turns within a run."""
+
+FIRST_ROUNDS = 3
+"""Rounds of a first race, and of one against a slow variant: in the first of them kernels are
+cold, two count."""
+MAX_RACE_CHUNKS = 16
+"""Chunks of a core in a race, if the variants are close: more rounds decide sooner."""
 
 Choice = tuple[str, DeviceModel | None]
 """A variant, and the device's model of it: that of an equal device if this one never ran it."""
@@ -191,3 +199,64 @@ def _slowness(members: Sequence[Candidate], index: int, units: float, cache: Pla
 def scaled(model: DeviceModel, factor: float) -> DeviceModel:
     total = None if factor == 1.0 else planner_curve(model.total).scaled(factor)
     return model if total is None else replace(model, total=total)
+
+
+# ---- races
+
+
+def first_race(devices: Sequence[Assignment]) -> PlannedRace | None:
+    """Return a race of all variants, on cores that measured none."""
+    candidate = devices[0].candidate
+    share = min(each.plan.share for each in devices)
+    if candidate is None or not candidate.can_race or share < MIN_RACE_UNITS:
+        return None
+    if any(each.model is not None for each in devices):
+        return None
+    rivals = [name for name in candidate.models if name != devices[0].variant][: share - 1]
+    return PlannedRace(tuple(rivals), FIRST_ROUNDS) if rivals else None
+
+
+def rounds_of(ratios: Sequence[float], *, is_first: bool) -> int:
+    """`ratios`: times of the rivals over that of the best."""
+    if is_first or max(ratios) > 1.25:
+        return FIRST_ROUNDS
+    return max(FIRST_ROUNDS, MAX_RACE_CHUNKS // (1 + len(ratios)))
+
+
+@dataclass(frozen=True)
+class RacePart:
+    """A core's part of a race; none by default.
+
+    `kernels`: of its first chunks. `chunks`: into how many all cores cut their shares.
+    """
+
+    rivals: tuple[str, ...] = ()
+    kernels: tuple[int, ...] = ()
+    chunks: int = 0
+
+
+def race_part(race: PlannedRace, shares: Sequence[int], chunks: Sequence[int]) -> RacePart:
+    """Return the part of each core in a race, of fewer rounds if shares have too few units.
+
+    `chunks`: into how many each share is cut without it.
+    """
+    variants = 1 + len(race.rivals)
+    smallest = min(shares)
+    possible = min(race.rounds, smallest // variants)
+    count = min(smallest, max(possible * variants, *chunks))
+    # Every second round is reversed, against trends.
+    forward = tuple(range(variants))
+    order = (k for number in range(possible) for k in (forward, forward[::-1])[number % 2])
+    return RacePart(race.rivals, tuple(order), count)
+
+
+def standing(record: RaceRecord, best: str, names: Sequence[str]) -> str:
+    behind = {name: c for name in names if name != best and (c := record.compare(name, best))}
+    if not behind:
+        return ""
+    parts = [
+        f"{name} takes {behind[name].ratio:.2f} times as long"
+        for name in sorted(behind, key=lambda name: behind[name].mean)
+    ]
+    races = counted(max(comparison.races for comparison in behind.values()), "race")
+    return f"{best} is the fastest in {races}: {', '.join(parts)}"

@@ -1,21 +1,30 @@
-"""A simulated machine: planned by the product's planner, run in virtual time.
+"""A simulated machine, on the product's planner: run in virtual time, and learnt from nothing.
 
 Owns the true costs of the devices and the timings of a plan on them: start and end of each phase,
-with optional noise. Learning from these is in `learning`.
+with optional noise. `learn` is the product's loop of planning, running and learning; only the
+source of the timings differs.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
+from hetsched.models.history import History
+from hetsched.models.races import RaceRecord
+from hetsched.models.samples import CoRunners
+from hetsched.planner import learning
 from hetsched.planner.job_planner import plan_job
+from hetsched.planner.neighbours import co_runners_of, possible_models
+from hetsched.planner.planner import Planner
 from hetsched.planner.records import Assignment, Candidate, JobPlan
+from hetsched.planner.totals import PlanCache
 from hetsched.planner.what_if import bound_of_plan
 from hetsched.plans import Overlap, timeline
 from hetsched.simulate.curves import Noisy
@@ -52,13 +61,10 @@ class SimulatedMachine:
     devices: tuple[SimulatedDevice, ...]
     variants: tuple[str, ...] = (VARIANT,)
 
-    @property
-    def true_models(self) -> dict[str, DeviceModel]:
-        """Return the true costs of each device, by name."""
-        return {device.name: device.model for device in self.devices}
-
-    def candidates(self, models: Mapping[str, DeviceModel | None]) -> list[Candidate]:
-        """Return the devices as candidates, with `models` instead of the true costs."""
+    def candidates(self, models: Mapping[str, DeviceModel] | None = None) -> list[Candidate]:
+        """Return the devices as candidates, with their true costs, or with `models` instead."""
+        if models is None:
+            models = {device.name: device.model for device in self.devices}
         return [
             Candidate(
                 info=device.info,
@@ -71,7 +77,7 @@ class SimulatedMachine:
 
     def bound(self) -> float:
         """Return the least seconds of any split over the devices whose memory holds a unit."""
-        bound = bound_of_plan(plan_job(self.load, self.candidates(self.true_models)))
+        bound = bound_of_plan(ideal_plan(self))
         assert bound is not None, "all devices have models"
         return bound
 
@@ -121,3 +127,91 @@ def _play(
         )
         for chunk in times.chunks
     )
+
+
+def ideal_plan(machine: SimulatedMachine) -> JobPlan:
+    """Make the product's plan for a machine with exactly known costs."""
+    return plan_job(machine.load, machine.candidates())
+
+
+# ---- learning
+
+
+@dataclass(frozen=True)
+class LearningRun:
+    """One run of the learning loop; seconds."""
+
+    plan: JobPlan
+    measured: float  # noise included
+    noiseless: float
+
+
+def learn(
+    machine: SimulatedMachine,
+    runs: int,
+    noise: float,
+    seed: int,
+    *,
+    machine_in: Callable[[int], SimulatedMachine] | None = None,
+) -> list[LearningRun]:
+    """Run the same load repeatedly, starting without measurements.
+
+    `noise`: standard deviation of the relative error of each phase of each chunk. `machine_in`:
+    the machine in each run, from 0, with the devices of `machine` but perhaps other costs, or
+    another load: another kind of job, planned by the same models.
+    """
+    rng = random.Random(seed)
+    infos = {device.name: device.info for device in machine.devices}
+    histories: Histories = defaultdict(History)
+    races: defaultdict[str, RaceRecord] = defaultdict(RaceRecord)
+    cache, planners = PlanCache(), dict[int, Planner]()
+    done = []
+    for number in range(runs):
+        present = machine_in(number) if machine_in else machine
+        planner = planners.setdefault(present.load, Planner(present.load, cache))
+        plan = planner.next(_learnt(machine, histories, races))
+        timings = present.play(plan, noise, rng)
+        devices = {
+            a.device: learning.DeviceRun(a, infos[a.device], timings.get(a.device, ()))
+            for a in plan.assignments
+        }
+        run = learning.Run(plan, devices, [*infos.values()])
+        lessons = learning.learn(run)
+        for key, samples in lessons.samples.items():
+            histories[key].add(samples)
+        for identity, race in lessons.races.items():
+            races[identity] = races[identity].with_race(race)
+        planner.report(plan, run.paces)
+        done.append(LearningRun(plan, makespan(timings), makespan(present.play(plan))))
+    return done
+
+
+Histories = defaultdict[tuple[str, str, CoRunners], History]
+"""By device, variant and co-runners."""
+
+
+def _learnt(
+    machine: SimulatedMachine, histories: Histories, races: defaultdict[str, RaceRecord]
+) -> Sequence[Candidate]:
+    beside = co_runners_of([device.info for device in machine.devices])
+    candidates = []
+    for candidate in machine.candidates({}):
+        models: dict[CoRunners, dict[str, DeviceModel]] = {}
+        runs: dict[CoRunners, dict[str, int]] = {}
+        for (device, variant, co_runners), history in histories.items():
+            model = history.model(candidate.info.link)
+            if device == candidate.info.name and model is not None:
+                models.setdefault(co_runners, {})[variant] = model
+                runs.setdefault(co_runners, {})[variant] = history.runs
+        with_models = replace(
+            candidate,
+            models=dict.fromkeys(machine.variants),
+            run_counts={
+                v: sum(counts.get(v, 0) for counts in runs.values()) for v in machine.variants
+            },
+            races=races[candidate.info.identity],
+            models_beside=possible_models(models, runs),
+            runs_beside=runs,
+        )
+        candidates.append(with_models.beside(beside[candidate.info.name]))
+    return candidates

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hetsched.planner.records import Assignment, JobPlan
-from hetsched.simulate.learning import ideal_plan, learn
 from hetsched.simulate.machine import (
     VARIANT,
     ChunkTimings,
     SimulatedMachine,
     device_seconds,
+    ideal_plan,
+    learn,
     makespan,
 )
 from hetsched.simulate.results import Cell, ExperimentResult, Table

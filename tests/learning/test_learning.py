@@ -10,8 +10,7 @@ import pytest
 
 from benchmarks.learning import Verdict, co_runners, cores, kernels
 from benchmarks.learning.__main__ import FAMILIES
-from hetsched.simulate.learning import ideal_plan, learn
-from hetsched.simulate.machine import makespan
+from hetsched.simulate.machine import ideal_plan, learn, makespan
 
 
 def missed(verdicts: Iterable[Verdict]) -> list[tuple[str, ...]]:

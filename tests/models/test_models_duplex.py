@@ -1,19 +1,24 @@
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.device import ChunkTimes
-from hetsched.models import Affine, DeviceModel, PhaseCurve
-from hetsched.models.history import History, duplex_share
-from hetsched.models.samples import duplex_samples, duplex_times, one_way_times, run_samples
+from hetsched.models import Affine, DeviceModel
+from hetsched.models.history import History
+from hetsched.models.samples import Sample, run_samples
 from hetsched.plans import DevicePlan, Mode, Overlap, timeline
 
 
 def test_copies_that_were_never_alone_count_as_they_were() -> None:
-    copies = [(4, (0.0, 1.0)), (4, (1.0, 2.0))]
-    assert one_way_times(copies, [(0.0, 2.0)]) == [(4, 1.0), (4, 1.0)]
-    assert duplex_times(copies, [(0.0, 2.0)]) == []
+    chunks = [
+        (4, ChunkTimes(copy_in=(k, k + 1.0), compute=(k + 1.0, 9.0), copy_out=(k, k + 1.0)))
+        for k in (0.0, 1.0)
+    ]
+    copies = [s for s in run_samples(chunks, (), 8, 9.0) if s.curve not in ("compute", "total")]
+    assert [(s.curve, s.seconds) for s in copies] == [("h2d", 1.0)] * 2 + [("d2h", 1.0)] * 2
 
 
 @pytest.mark.parametrize("duplex", [(1.0, 1.0), (0.6, 0.75)])
@@ -28,8 +33,7 @@ def test_the_shares_of_a_device_are_learnt_from_one_run(duplex: tuple[float, flo
     ]
     history = History()
 
-    samples = run_samples(done, plan.sub_distributions, 128, times.makespan)
-    history.add([*samples, *duplex_samples(done)])
+    history.add(run_samples(done, plan.sub_distributions, 128, times.makespan))
 
     model = history.model()
     assert model is not None and model.h2d is not None and model.d2h is not None
@@ -38,17 +42,24 @@ def test_the_shares_of_a_device_are_learnt_from_one_run(duplex: tuple[float, flo
     assert float(model.d2h.time(8)) == pytest.approx(link.time(8))
 
 
+def share_of(alone: Sequence[int], *beside: tuple[int, float]) -> float:
+    """The share of h2d, by copies alone that took a second a unit, and by these beside d2h."""
+    history = History()
+    history.add([Sample("total", 1, 1.0), *(Sample("h2d", units, units) for units in alone)])
+    for units, seconds in beside:
+        history.add([Sample("h2d_beside", units, seconds)])
+    model = history.model()
+    assert model is not None
+    return model.duplex[0]
+
+
 @pytest.mark.parametrize(("alone", "share"), [(1, 1.0), (2, 1.0), (25, 0.93)])
 def test_a_share_near_one_needs_many_copies_that_ran_alone(alone: int, share: float) -> None:
-    one_way = PhaseCurve([(units, units) for units in range(16, 16 + alone)])
-    beside = {16.0: [16 / 0.93] * 5, 20.0: [20 / 0.7]}
-
-    assert duplex_share(beside, one_way) == pytest.approx(share)
+    beside = [(16, 16 / 0.93)] * 5
+    assert share_of(range(16, 16 + alone), *beside, (20, 20 / 0.7)) == pytest.approx(share)
 
 
 @given(st.integers(0, 10_000))
 def test_noise_suggests_no_share_below_one(seed: int) -> None:
     errors = np.random.default_rng(seed).normal(0.0, 0.02, 5)
-    beside = {16.0: (16 * np.exp(errors)).tolist()}
-
-    assert duplex_share(beside, PhaseCurve([(16.0, 16.0)] * 5)) == 1.0
+    assert share_of([16], *((16, 16 * error) for error in np.exp(errors).tolist())) == 1.0

@@ -2,6 +2,7 @@ import math
 
 import pytest
 
+from hetsched.device import ChunkTimes
 from hetsched.models.races import Race, RaceRecord, race_paces
 
 
@@ -42,14 +43,16 @@ def test_another_variant_is_the_fastest_only_for_certain() -> None:
     assert races.fastest(["a", "b", "c"]) == "c"
 
 
+def chunk(seconds: float, kernel: int, *, cold: bool = False) -> tuple[int, ChunkTimes]:
+    return 2, ChunkTimes(compute=(0.0, seconds), kernel=kernel, cold=cold)
+
+
 def test_cold_chunks_do_not_count() -> None:
-    chunks = [(2, 8.0, 0, True), (2, 9.0, 1, True), (2, 3.0, 1, False), (2, 2.0, 0, False)]
+    chunks = [chunk(8.0, 0, cold=True), chunk(9.0, 1, cold=True), chunk(3.0, 1), chunk(2.0, 0)]
 
     assert race_paces(chunks, ("a", "b")) == {"a": [None, 1.0], "b": [None, 1.5]}
 
 
 @pytest.mark.parametrize("seconds", [math.nan, -1.0, 0.0])
 def test_what_is_no_time_leaves_a_gap(seconds: float) -> None:
-    chunks = [(2, seconds, 0, False), (2, 4.0, 1, False)]
-
-    assert race_paces(chunks, ("a", "b")) == {"a": [None], "b": [2.0]}
+    assert race_paces([chunk(seconds, 0), chunk(4.0, 1)], ("a", "b")) == {"a": [None], "b": [2.0]}

@@ -11,9 +11,9 @@ from hetsched.memory import MemoryDemand
 from hetsched.models import Constant, DeviceModel, PiecewiseLinear
 from hetsched.models.races import Race, RaceRecord
 from hetsched.planner.job_planner import plan_job
+from hetsched.planner.learning import DeviceRun, Run, learn
 from hetsched.planner.neighbours import co_runners_end, co_runners_of
 from hetsched.planner.planner import Planner
-from hetsched.planner.races import race_of, variant_samples
 from hetsched.planner.records import Candidate, JobPlan
 from hetsched.planner.variants import Choice, choose_variants
 
@@ -50,17 +50,21 @@ def test_a_run_yields_samples_of_each_variant_and_a_race() -> None:
     plan = race_plan()
     machine = equal_cores(2, 48, VARIANTS, lambda variant, others: 1.0 + VARIANTS.index(variant))
     timings = machine.play(plan)
+    runs = {
+        a.device: DeviceRun(a, core(int(a.device[3:])), timings[a.device])
+        for a in plan.assignments
+    }
 
-    samples = variant_samples(plan.assignments[0], timings["cpu0"])
-    race = race_of(5, plan.assignments, timings)
+    lessons = learn(Run(plan, runs))
 
     totals = {
-        v: [(s.units, s.seconds) for s in found if s.curve == "total"]
-        for v, found in samples.items()
+        variant: [(s.units, s.seconds) for s in found if s.curve == "total"]
+        for (device, variant, _), found in lessons.samples.items()
+        if device == "cpu0"
     }
     assert totals == {"a": [(24, 24.0)], "b": [(24, 48.0)], "c": [(24, 72.0)]}
-    assert race is not None
-    assert (race.number, race.units) == (5, 24)
+    (race,) = lessons.races.values()
+    assert race.units == 24
     found = RaceRecord((race,)).compare("c", "a")
     assert found is not None
     assert round(found.ratio, 6) == 3.0

@@ -12,11 +12,16 @@ from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel
 from hetsched.models.history import History
-from hetsched.models.samples import duplex_samples, run_samples
+from hetsched.models.samples import run_samples
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.records import Candidate, JobPlan
-from hetsched.simulate.learning import ideal_plan, learn
-from hetsched.simulate.machine import ChunkTimings, SimulatedDevice, SimulatedMachine
+from hetsched.simulate.machine import (
+    ChunkTimings,
+    SimulatedDevice,
+    SimulatedMachine,
+    ideal_plan,
+    learn,
+)
 
 Kind = Literal["none", "chunk", "share", "call", "copy"]
 LOAD, UNIT_BYTES = 1000, 1 << 20
@@ -88,7 +93,7 @@ def shares(
             samples = run_samples(
                 chunks, (), units, chunks[-1][1].end, link=not number, planned=units
             )
-            history.add([*samples, *([] if number else duplex_samples(chunks))])
+            history.add(samples)
     plan = plan_job(LOAD, [candidate(n, history) for n, history in enumerate(histories)])
     return [plan.shares.get(info_of(n).name, 0) for n in range(3)]
 

@@ -7,8 +7,7 @@ import pytest
 
 from hetsched.config import load_profile, parse
 from hetsched.errors import ConfigError, DataError
-from hetsched.simulate.learning import ideal_plan, learn
-from hetsched.simulate.machine import SimulatedMachine, device_seconds, makespan
+from hetsched.simulate.machine import SimulatedMachine, device_seconds, ideal_plan, learn, makespan
 from hetsched.simulate.profile import machine_of
 
 NOISE = 0.02

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from hetsched.plans import Overlap, check
-from hetsched.simulate.learning import ideal_plan
-from hetsched.simulate.machine import makespan
+from hetsched.simulate.machine import ideal_plan, makespan
 from hetsched.simulate.papers import clarke, ilic, nec
 
 ILIC_MACHINES = [

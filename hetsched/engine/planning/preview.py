@@ -79,7 +79,7 @@ def _on_profile(spec: JobSpec, config: Config, source: str) -> Explanation:
         machine = machine_for(config, source, load, job.memory_limit)
         candidates = [
             replace(candidate, schedule=job.schedule)
-            for candidate in machine.candidates(machine.true_models)
+            for candidate in machine.candidates()
             if candidate.info.name in job.devices
         ]
         cache = PlanCache()

@@ -27,8 +27,7 @@ from hetsched.partition.distribution import Shares
 from hetsched.plans import DevicePlan, Overlap, timeline
 from hetsched.plans.paper import factoring, multi_installment
 from hetsched.simulate.curves import Paging
-from hetsched.simulate.learning import ideal_plan
-from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine, makespan
+from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine, ideal_plan, makespan
 from hetsched.simulate.results import Cell, ExperimentResult, Table
 from hetsched.simulate.runs import LoopTrace, drive, exact_times
 
@@ -190,7 +189,8 @@ class _LearningGpu:
             for chunk in played.chunks
         ]
         for sample in run_samples(chunks, plan.sub_distributions, share, played.makespan):
-            self._times[sample.curve].setdefault(sample.units, []).append(sample.seconds)
+            if sample.curve in self._times:
+                self._times[sample.curve].setdefault(sample.units, []).append(sample.seconds)
         for name, times in self._times.items():
             units = np.array(sorted(times))
             latest = [times[x][-REMEMBERED:] for x in units.tolist()]

@@ -17,7 +17,6 @@ import numpy as np
 from hetsched.errors import UsageError
 from hetsched.partition import Balancer, Phase, geometric
 from hetsched.partition.distribution import Shares
-from hetsched.partition.imbalance_factor import imbalance_factor
 from hetsched.partition.iterations import IMBALANCE_TOLERANCE
 from hetsched.simulate.results import Cell, ExperimentResult, Table
 from hetsched.simulate.runs import LoopTrace, Measure, drive
@@ -151,7 +150,7 @@ def run_experiment(nodes: Sequence[int] = NODES, *, seed: int = 1) -> Experiment
 
 def _row(case: NecCase, name: str, rule: Rule) -> tuple[Cell, ...]:
     trace = balance(case, rule)
-    before, after = (imbalance_factor(run.seconds) for run in (trace.runs[0], trace.final))
+    before, after = (1 - min(r.seconds) / max(r.seconds) for r in (trace.runs[0], trace.final))
     moved, last = trace.moved_units(), trace.final.shares
     least = sum(max(b - a, 0) for a, b in zip(trace.runs[0].shares, last, strict=True))
     return (
