@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hetsched.explain.recorder import received
+from hetsched.explain.records import RowMove
 from hetsched.job import IterationSeconds
 from hetsched.models import SpeedFunction
 from hetsched.partition import optimal
-from hetsched.partition.iterations import IterationBalance, Move, TimedIteration, received
+from hetsched.partition.iterations import IterationBalance, TimedIteration
 
 MIXTURES = 10
 """Intermediate slowdowns from which the search for the best fixed split starts."""
@@ -60,7 +62,7 @@ class IterationTrace:
 
     rows: list[tuple[int, ...]] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
-    moves: list[Move] = field(default_factory=list)
+    moves: list[RowMove] = field(default_factory=list)
 
     @property
     def total(self) -> float:

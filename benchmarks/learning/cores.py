@@ -15,7 +15,7 @@ from benchmarks.learning.dispatched import ChunkSeconds, run_dispatched
 from hetsched.device import Chunk, DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel
-from hetsched.planner.chunks import MAX_COSTLY_CHUNK_SECONDS
+from hetsched.planner.assignment import MAX_COSTLY_CHUNK_SECONDS
 from hetsched.planner.records import JobPlan
 from hetsched.simulate.machine import (
     ChunkTimings,

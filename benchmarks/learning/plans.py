@@ -24,8 +24,7 @@ from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.plans import Overlap, best_plan, lower_bound, price
 from hetsched.plans.costs import costs_of
-from hetsched.plans.device_plan import slot_sizes
-from hetsched.plans.recipes import evenly
+from hetsched.plans.device_plan import evenly, slot_sizes
 from hetsched.plans.recurrence import prices
 from hetsched.simulate.machine import (
     SimulatedDevice,

@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -176,7 +177,7 @@ class IterationRecorder:
                 announced[-1] if announced else RowMove(rows=span.rows),
                 after=span.first - 1,
                 before=constant.rows,
-                moved=moved_rows(constant.rows, span.rows),
+                moved=sum(received(constant.rows, span.rows)),
                 busy=self._busy,
                 seconds_before=constant.mean,
             )
@@ -202,14 +203,13 @@ class IterationRecorder:
         )
 
 
-def moved_rows(before: Sequence[int], rows: Sequence[int]) -> int:
-    """Return how many rows change their device; each device has contiguous ones, in order."""
-    kept = 0
-    old = new = 0
-    for was, will in zip(before, rows, strict=True):
-        kept += max(0, min(old + was, new + will) - max(old, new))
-        old, new = old + was, new + will
-    return max(old, new) - kept
+def received(before: Sequence[int], after: Sequence[int]) -> tuple[int, ...]:
+    """Return the rows that each device gets from others: shares are contiguous, in this order."""
+    old, new = list(accumulate(before, initial=0)), list(accumulate(after, initial=0))
+    return tuple(
+        new[i + 1] - new[i] - max(0, min(old[i + 1], new[i + 1]) - max(old[i], new[i]))
+        for i in range(len(after))
+    )
 
 
 def with_used_devices(history: IterationHistory) -> IterationHistory:

@@ -285,21 +285,15 @@ def thinned(explanation: Explanation, max_chunks: int) -> Explanation:
     if max(counts, default=0) <= max_chunks and sum(counts) <= max_chunks:
         return explanation
     group_size = -(-sum(counts) // max_chunks)
-    devices = tuple(_thinned(device, group_size, max_chunks) for device in explanation.devices)
-    note = f"timelines: chunks are merged, {group_size} at a time"
-    return msgspec.structs.replace(explanation, devices=devices, notes=(*explanation.notes, note))
-
-
-def _thinned(device: DeviceExplanation, group_size: int, max_chunks: int) -> DeviceExplanation:
-    chunks, half = device.chunks, max_chunks // 2
-    if len(chunks) > max_chunks:
-        chunks = (*chunks[:half], *chunks[-half:])
-    return msgspec.structs.replace(
-        device,
-        chunks=chunks,
-        plan=_merged(device.plan, group_size),
-        timeline=_merged(device.timeline, group_size),
-    )
+    half, devices = max_chunks // 2, []
+    for device in explanation.devices:
+        chunks = device.chunks
+        if len(chunks) > max_chunks:
+            chunks = (*chunks[:half], *chunks[-half:])
+        plan, line = (_merged(each, group_size) for each in (device.plan, device.timeline))
+        devices.append(msgspec.structs.replace(device, chunks=chunks, plan=plan, timeline=line))
+    notes = (*explanation.notes, f"timelines: chunks are merged, {group_size} at a time")
+    return msgspec.structs.replace(explanation, devices=tuple(devices), notes=notes)
 
 
 def _merged(line: Timeline | None, group_size: int) -> Timeline | None:

@@ -41,21 +41,11 @@ class Segments:
     def __init__(self, pieces: Sequence[Piece]) -> None:
         self.table: Floats = np.array(pieces, dtype=np.float64).T.copy()
         """(5, pieces): one row per parameter, for evaluating many curves at once."""
-        self._lists: tuple[list[float], list[float], list[list[float]]] | None = None
-        self._fingerprint: bytes | None = None
+        self._lists: tuple[list[float], list[list[float]]] | None = None
 
     @property
     def fingerprint(self) -> bytes:
-        if self._fingerprint is None:
-            self._fingerprint = self.table.tobytes()
-        return self._fingerprint
-
-    def _scalars(self) -> tuple[list[float], list[float], list[list[float]]]:
-        """To evaluate single numbers; made on first use: eight times the memory of the table."""
-        if self._lists is None:
-            starts, units = self.table[:2].tolist()
-            self._lists = starts, units, self.table.T.tolist()
-        return self._lists
+        return self.table.tobytes()
 
     def time(self, x: Number) -> Number:
         """Return the seconds for x units; 0 for x = 0. O(log pieces) per value."""
@@ -67,7 +57,9 @@ class Segments:
             return seconds
         if x <= 0:
             return 0.0
-        _, starts, pieces = self._lists or self._scalars()
+        if self._lists is None:  # to evaluate numbers; eight times the memory of the table
+            self._lists = self.table[1].tolist(), self.table.T.tolist()
+        starts, pieces = self._lists
         start, units, speed, scale, bend = pieces[bisect_right(starts, x) - 1]
         over = x - units
         return float(start + scale * over / (speed + bend * over))

@@ -21,10 +21,7 @@ from hetsched.job import IterationSeconds
 from hetsched.models import PiecewiseLinear, Polyline, SpeedFunction
 from hetsched.models.windows import CERTAIN_ERRORS, MAX_SIZES
 from hetsched.partition.balancer import (
-    BALANCED,
     CLIFF,
-    NO_GAIN,
-    NOT_WORTH_MOVING,
     FurtherRuns,
     MigrationCost,
     is_measured,
@@ -70,25 +67,21 @@ jobs found too slow for any: else one wrong time would exclude it for ever."""
 class AdaptiveBalancer:
     """The balancer of `auto`.
 
-    `tolerance`: relative difference of the devices' times that is called balanced. `capacities`:
-    units that fit in each device's memory; beyond, it is probably slow. `models`: seconds of so
-    many units on each device, from earlier jobs: they count until it is measured in this one.
-    `reason`: why shares stay; empty after a move.
+    `capacities`: units that fit in each device's memory; beyond, it is probably slow. `models`:
+    seconds of so many units on each device, from earlier jobs: they count until it is measured in
+    this one.
     """
 
     def __init__(
         self,
         load: int,
-        tolerance: float,
-        limits: Limits,
         capacities: Limits,
         migration_cost: MigrationCost,
         further_runs: FurtherRuns,
         models: Sequence[SpeedFunction | None],
     ) -> None:
         self._load = load
-        self._tolerance = tolerance
-        self._limits = [load if limit is None else limit for limit in limits]
+        self._unlimited = [load] * len(models)
         self._migration_cost = migration_cost
         self._further_runs = further_runs
         self._devices = [_Device(*each) for each in zip(capacities, models, strict=True)]
@@ -96,7 +89,6 @@ class AdaptiveBalancer:
         self._present: Shares | None = None  # The last measured shares
         self._totals: deque[float] = deque(maxlen=WINDOW)  # Seconds of iterations with these
         self._next: Distribution | None = None
-        self.reason = ""
 
     def tell(self, times: Sequence[DeviceTime], shares: Shares) -> None:
         if shares != self._present:
@@ -145,7 +137,7 @@ class AdaptiveBalancer:
     def _is_to_measure(self, device: int) -> bool:
         """Return whether the next iteration is to show a time of a device that hasn't any."""
         each = self._devices[device]
-        if each.times or not self._limits[device]:
+        if each.times:
             return False
         if not is_measured(each.curve):
             return True
@@ -156,7 +148,7 @@ class AdaptiveBalancer:
         """Split the load over the devices in use, beyond `limits` if these leave no room."""
         used = self._used()
         if sum(limits[i] for i in used) < self._load:
-            limits = self._limits
+            limits = self._unlimited
         part = self._split_over(used, models, self._load, limits)
         held, load = dict[int, int](), self._load
         for i in used:
@@ -199,10 +191,7 @@ class AdaptiveBalancer:
         beyond a cliff it is far slower.
         """
         used = self._used()
-        limits = [
-            min(limit, device.capacity or self._load)
-            for limit, device in zip(self._limits, self._devices, strict=True)
-        ]
+        limits = [min(self._load, device.capacity or self._load) for device in self._devices]
         unknown = [i for i in used if not self._devices[i].capacity]
         if len(unknown) < len(used) and not any(self._devices[i].times for i in used):
             for i in unknown:
@@ -216,27 +205,19 @@ class AdaptiveBalancer:
         now = best = predict(models, present)
         remaining = self._further_runs(0)
         least = self._least_gain()
-        has_gain = False
-        options: list[tuple[Distribution, Option]] = []
-        if self._may_gain(present, now, least):
-            options += self._options(present, models)
+        may_gain = self._may_gain(present, now, least)
+        options = [*self._options(present, models)] if may_gain else []
         # What is known comes first: a trial must save more than that.
         options.sort(key=lambda each: -each[1].outcomes[0][0])
         for is_known in (True, False):
             present_seconds, most = best.makespan, 0.0
             for goal, option in options:
                 survival, seconds, _ = option.outcomes[0]
-                if (survival == 1) is not is_known or goal.shares == present:
-                    continue
-                if present_seconds - seconds > least:
-                    has_gain = True
+                is_other = (survival == 1) is is_known and goal.shares != present
+                if is_other and present_seconds - seconds > least:
                     value = option.value(present_seconds, remaining)
                     if value > most:
                         best, most = goal, value
-        self.reason = ""
-        if best is now:
-            is_balanced = now.spread <= self._tolerance
-            self.reason = NOT_WORTH_MOVING if has_gain else BALANCED if is_balanced else NO_GAIN
         return best
 
     def _may_gain(self, present: Shares, now: Distribution, least: float) -> bool:
@@ -267,7 +248,7 @@ class AdaptiveBalancer:
         cliffs = {i: cliff for i in used if (cliff := self._devices[i].cliff()) is not None}
         for part in (0.0, PART) if cliffs else (0.0,):
             reaches = {i: self._devices[i].reach(cliffs.get(i), part) for i in used}
-            limits, curves = list(self._limits), list(models)
+            limits, curves = list(self._unlimited), list(models)
             for i, reach in reaches.items():
                 limits[i] = min(limits[i], reach.limit)
                 curves[i] = reach.curve
@@ -275,7 +256,7 @@ class AdaptiveBalancer:
             promised = goal
             if any(each.promise and goal.shares[i] == limits[i] for i, each in reaches.items()):
                 for i, reach in reaches.items():
-                    limits[i] = min(self._limits[i], reach.promise or reach.limit)
+                    limits[i] = min(self._load, reach.promise or reach.limit)
                 promised = self._partition(curves, limits)
             survival, seconds = 1.0, goal.makespan
             for i, reach in reaches.items():
@@ -284,7 +265,7 @@ class AdaptiveBalancer:
                     seconds = max(seconds, reach.pace * goal.shares[i])
             yield self._trial(present, goal, promised, survival, seconds)
         if cliffs:  # times may as well rise gradually between the two sizes
-            plain = self._partition(models, self._limits)
+            plain = self._partition(models, self._unlimited)
             paces = [cliff.pace * plain.shares[i] for i, cliff in cliffs.items()]
             yield self._trial(present, plain, plain, EVEN_ODDS, max(plain.makespan, *paces))
 

@@ -332,8 +332,12 @@ class Balancer:
     def _judge(self, shares: Shares, readings: Sequence[IterationSeconds]) -> None:
         """Keep the shares of a run if they are balanced; else the next ones are to be decided."""
         self._last = shares, readings
-        self._record(shares, tuple(reading.busy for reading in readings))
-        imbalance, reason, patience = self._spread(shares, self._runs[shares][-1]), BALANCED, 1
+        runs = self._runs.pop(shares, None) or deque(maxlen=DEPTH)
+        runs.append(tuple(reading.busy for reading in readings))
+        self._runs[shares] = runs
+        if len(self._runs) > MAX_DISTRIBUTIONS:
+            del self._runs[next(iter(self._runs))]
+        imbalance, reason, patience = self._spread(shares, runs[-1]), BALANCED, 1
         if self._trading is not None:
             patience = UNBALANCED_RUNS
             imbalance, is_bound = self._trading.imbalance(shares, readings, self._limits)
@@ -433,13 +437,6 @@ class Balancer:
         self._reason = reason
 
     # ---- measured distributions
-
-    def _record(self, shares: Shares, seconds: tuple[float, ...]) -> None:
-        runs = self._runs.pop(shares, None) or deque(maxlen=DEPTH)
-        runs.append(seconds)
-        self._runs[shares] = runs
-        if len(self._runs) > MAX_DISTRIBUTIONS:
-            del self._runs[next(iter(self._runs))]
 
     def _makespan(self, shares: Shares) -> float:
         return median(max(times) for times in self._runs[shares])

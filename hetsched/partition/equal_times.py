@@ -68,14 +68,10 @@ class TimeInverse:
         falls = np.array([curve.may_fall for curve in curves.values()], dtype=bool)
         self._closed = np.flatnonzero(self._curve >= 0)
         self._falling = self._closed[falls[self._curve[self._closed]]].tolist()
-        self._opaque = {
+        # Times of models without a closed form may be infinite, or fall.
+        self.opaque = {
             i: _OpaqueModel(i, self._models[i]) for i in np.flatnonzero(self._curve < 0).tolist()
         }
-
-    @property
-    def has_opaque_models(self) -> bool:
-        """Times of models without a closed form may be infinite, or fall."""
-        return bool(self._opaque)
 
     def even_speeds(self, load: int) -> Floats:
         """Return (p,) float64, units/s at an even share or the limit; 0 if the limit is 0."""
@@ -97,7 +93,7 @@ class TimeInverse:
         units, slopes = self._packed.inverse(seconds)
         curves = self._curve[self._closed]
         parts[self._closed], rates[self._closed] = units[curves], slopes[curves]
-        for i, model in self._opaque.items():
+        for i, model in self.opaque.items():
             parts[i] = model.units(seconds, int(self.max_shares[i]))
             rates[i] = parts[i] / seconds if seconds > 0 else 0.0
         full = parts >= self.max_shares
@@ -109,12 +105,12 @@ class TimeInverse:
         Of times that fall with size, the nearest nondecreasing ones.
         """
         curves = self._curve[devices]
-        if not self._opaque:
+        if not self.opaque:
             return self._packed.time(curves, units)
         times, is_closed = np.zeros(len(devices)), curves >= 0
         times[is_closed] = self._packed.time(curves[is_closed], units[is_closed])
         for j in np.flatnonzero(~is_closed).tolist():
-            times[j] = self._opaque[int(devices[j])].seconds(int(units[j]))
+            times[j] = self.opaque[int(devices[j])].seconds(int(units[j]))
         return times
 
     def distribution(self, shares: Units) -> Distribution:
@@ -253,7 +249,7 @@ def geometric(models: Models, load: int, limits: Limits | None = None) -> Distri
         shares = _round(inverse, _equal_time_floor(inverse, load), load)
         return inverse.distribution(shares)
     except DataError:
-        if not inverse.has_opaque_models or sum(max_shares) + len(max_shares) > MAX_TIMES:
+        if not inverse.opaque or sum(max_shares) + len(max_shares) > MAX_TIMES:
             raise
         reason = "geometric: sizes with infinite times; optimal's split instead"
         return replace(optimal(models, load, limits), reason=reason)

@@ -6,7 +6,6 @@ decides: reports come in batches, some still with the split before, and rows tha
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,8 @@ from statistics import median, median_low
 from typing import Any
 
 from hetsched.errors import DataError, UsageError
+from hetsched.explain.recorder import finite, received
+from hetsched.explain.records import RowMove
 from hetsched.job import BALANCE_METHODS, IterationSeconds
 from hetsched.models import PiecewiseLinear
 from hetsched.models.windows import DEPTH, MAX_SIZES
@@ -63,28 +64,6 @@ class TimedIteration:
         return tuple(0.0 if time is None else time.busy for time in self.times)
 
 
-@dataclass(frozen=True)
-class Move:
-    """A new split.
-
-    `iteration`: the last one that the decision took into account. `before`, `rows`: of each
-    device, which has contiguous rows; `moved`: those that change their device. `seconds_before`:
-    of an iteration, as measured; `seconds_after`: as predicted; NaN if unknown. `cost`: expected
-    seconds of moving the rows. `remaining`: iterations over which the gain was weighed against the
-    cost; None: as many as so far.
-    """
-
-    iteration: int
-    before: tuple[int, ...]
-    rows: tuple[int, ...]
-    moved: int
-    reason: str
-    seconds_before: float
-    seconds_after: float
-    cost: float
-    remaining: int | None
-
-
 class IterationBalance:
     """The split of an iterative job.
 
@@ -92,34 +71,27 @@ class IterationBalance:
     functional models; `constant`: shares in proportion to the last speeds, Clarke's baseline;
     `imbalance-factor`: NEC's trades by wait times; `none`: shares don't change.
 
-    Shares are multiples of `granule` rows, except the last one. `tolerance`: relative difference
-    of the devices' times, or imbalance factor, that needs no other split. `limits`: the maximum
-    rows of each device; `capacities`: what fits in its memory: more rows are possible, but
-    probably slow (`auto`). `models`: seconds of so many rows on each device, from earlier jobs:
-    they give the first split, unless a `warm_up` does, rounds of the first iteration (DFPA).
-    `absent`: devices that take no part before they are restored, as after `lose`. `pairs`: trades
-    at a time; by default a quarter of the devices. `seconds_per_row`: the least cost of moving a
-    row.
+    Shares are multiples of `granule` rows, except the last one. `capacities`: rows that fit in
+    each device's memory: more are possible, but probably slow (`auto`). `models`: seconds of so
+    many rows on each device, from earlier jobs: they give the first split, unless a `warm_up`
+    does, rounds of the first iteration (DFPA). `absent`: devices that take no part before they are
+    restored, as after `lose`. `seconds_per_row`: the least cost of moving a row. `rows`: of each
+    device, as decided last.
 
-    `rows`: of each device, as decided last. `moves`: changes of the split.
-
-    Raises UsageError for a malformed argument, DataError if the limits leave no room for the rows.
+    Raises UsageError for a malformed argument.
     """
 
-    def __init__(  # noqa: PLR0913 - the public interface
+    def __init__(
         self,
         rows: int,
         devices: int,
         method: str = "auto",
         *,
         granule: int = 1,
-        tolerance: float | None = None,
-        limits: Sequence[int | None] | None = None,
         capacities: Sequence[int | None] | None = None,
         models: Sequence[Any | None] | None = None,
         absent: Collection[int] = (),
         warm_up: bool = False,
-        pairs: int | None = None,
         seconds_per_row: float = 0.0,
     ) -> None:
         if rows < 1 or devices < 1 or granule < 1:
@@ -130,32 +102,35 @@ class IterationBalance:
             )
         self._rows, self._granule = rows, granule
         self._units = -(-rows // granule)
-        self._limits = self._whole_units(limits, devices)
         self._models = list(models or [None] * devices)
         self._moving_cost = _MovingCost(seconds_per_row)
         self._iterations = 0
         self._remaining: int | None = None
         self._lost = set(absent)
-        default = IMBALANCE_TOLERANCE if method == IMBALANCE else TOLERANCE
-        tolerance = default if tolerance is None else tolerance
+        tolerance = IMBALANCE_TOLERANCE if method == IMBALANCE else TOLERANCE
         self._balancer: Balancer | AdaptiveBalancer | None = None
         if method == "auto":
+            limits = [None if rows is None else rows // granule for rows in capacities or ()]
             self._balancer = AdaptiveBalancer(
-                self._units, tolerance, self._limits, self._whole_units(capacities, devices),
-                self._moving_seconds, self._further_iterations,
+                self._units,
+                limits or [None] * devices,
+                self._moving_seconds,
+                self._further_iterations,
                 [None if m is None else _Rows(m, granule) for m in self._models],
-            )  # fmt: skip
+            )
         elif method != "none":
-            pairs = max(1, devices // DEVICES_PER_PAIR) if pairs is None else pairs
             self._balancer = Balancer(
-                self._units, devices, "geometric" if method == "functional" else method, tolerance,
-                self._limits, method != "constant", pairs=pairs,
+                self._units,
+                devices,
+                "geometric" if method == "functional" else method,
+                tolerance,
+                stop_when_seen=method != "constant",
                 models=[_node(m, granule) for m in self._models] if method == IMBALANCE else None,
-                migration_cost=self._moving_seconds, further_runs=self._further_iterations,
-            )  # fmt: skip
-        self._warm_up = (
-            Balancer(self._units, devices, "dfpa", tolerance, self._limits) if warm_up else None
-        )
+                migration_cost=self._moving_seconds,
+                further_runs=self._further_iterations,
+                pairs=max(1, devices // DEVICES_PER_PAIR),
+            )
+        self._warm_up = Balancer(self._units, devices, "dfpa", tolerance) if warm_up else None
         for device in absent:
             for balancer in self._balancers:
                 balancer.lose(device)
@@ -163,7 +138,6 @@ class IterationBalance:
         self._superseded: deque[tuple[int, ...]] = deque(maxlen=MAX_MOVES)
         self._last: TimedIteration | None = None
         self._evidence: list[dict[int, deque[tuple[float, float]]]] = [{} for _ in range(devices)]
-        self.moves = 0
         self.rows = self._to_rows(self._first_split().shares)
 
     @property
@@ -177,16 +151,9 @@ class IterationBalance:
         """Whether the next iteration will be repeated."""
         return self._warm_up is not None
 
-    @property
-    def reason(self) -> str:
-        """Why rows stay where they are; empty while the search continues."""
-        if self._balancer is None:
-            return "balancing is off"
-        return "" if self._warm_up else self._balancer.reason
-
     def tell(
         self, iterations: Iterable[TimedIteration], remaining: int | None = None
-    ) -> Move | None:
+    ) -> RowMove | None:
         """Report iterations, in order; return a new split, or None to go on as decided before.
 
         Those with the same split count as one measurement. `remaining`: how many follow; None: as
@@ -198,9 +165,17 @@ class IterationBalance:
             is_late = rows != self.rows and rows in self._superseded
             self._report(list(group), is_judged=not (is_late or is_judged))
             is_judged |= not is_late
-        if self._warm_up is not None:
-            return self._next_round(self._warm_up)
-        return self._move(self._balancer.ask(), "imbalance") if self._balancer else None
+        if self._warm_up is None:
+            return self._move(self._balancer.ask(), "imbalance") if self._balancer else None
+        # Another round, or the first iteration if rounds have ended
+        proposal, warm_up = self._warm_up.ask(), self._warm_up
+        if warm_up.reason or self._rounds >= MAX_WARM_UP_ROUNDS:
+            self._warm_up = None
+            self._models = [
+                _Rows(curve, 1 / self._granule) if is_measured(curve) else model
+                for curve, model in zip(warm_up.models, self._models, strict=True)
+            ]
+        return self._move(proposal, "warm-up")
 
     def _report(self, group: Sequence[TimedIteration], *, is_judged: bool) -> None:
         rows, last = group[0].rows, self._last
@@ -222,18 +197,7 @@ class IterationBalance:
             if self._balancer is not None:
                 self._balancer.learn(shares, times)
 
-    def _next_round(self, warm_up: Balancer) -> Move | None:
-        """Return the split of the next round, or of the first iteration if rounds have ended."""
-        proposal = warm_up.ask()
-        if warm_up.reason or self._rounds >= MAX_WARM_UP_ROUNDS:
-            self._warm_up = None
-            self._models = [
-                _Rows(curve, 1 / self._granule) if is_measured(curve) else model
-                for curve, model in zip(warm_up.models, self._models, strict=True)
-            ]
-        return self._move(proposal, "warm-up")
-
-    def _move(self, distribution: Distribution, reason: str) -> Move | None:
+    def _move(self, distribution: Distribution, reason: str) -> RowMove | None:
         """Adopt a split; return the move that it takes, if any."""
         before, rows = self.rows, self._to_rows(distribution.shares)
         if rows == before:
@@ -241,36 +205,31 @@ class IterationBalance:
         if before not in self._superseded:
             self._superseded.append(before)
         self.rows = rows
-        self.moves += 1
-        measured = self._last is not None and self._last.rows == before
-        return Move(
-            iteration=self._iterations,
-            before=before,
+        last = self._last
+        return RowMove(
             rows=rows,
-            moved=sum(received(before, rows)),
             reason=reason,
-            seconds_before=max(self._last.busy) if self._last and measured else math.nan,
-            seconds_after=distribution.makespan,
-            cost=self._moving_cost.seconds(before, rows),
-            remaining=self._remaining,
+            expected_before=max(last.busy) if last is not None and last.rows == before else None,
+            expected_after=finite(distribution.makespan),
+            expected_cost=finite(self._moving_cost.seconds(before, rows)),
         )
 
     # ---- devices
 
-    def lose(self, device: int) -> Move | None:
+    def lose(self, device: int) -> RowMove | None:
         self._lost.add(device)
         for balancer in self._balancers:
             balancer.lose(device)
         return self._new_devices("device lost")
 
-    def restore(self, device: int) -> Move | None:
+    def restore(self, device: int) -> RowMove | None:
         """Let a device that was lost take part again, or for the first time."""
         self._lost.discard(device)
         for balancer in self._balancers:
             balancer.restore(device)
         return self._new_devices("device available")
 
-    def _new_devices(self, reason: str) -> Move | None:
+    def _new_devices(self, reason: str) -> RowMove | None:
         self._superseded.clear()
         self._last = None
         return self._move(self._first_split(), reason)
@@ -288,7 +247,7 @@ class IterationBalance:
             geometric,
             [PiecewiseLinear() if m is None else _Rows(m, self._granule) for m in models],
             self._units,
-            [self._limits[device] for device in present],
+            [None] * len(present),
         )
         return spread_over(part, present, len(self._models))
 
@@ -321,10 +280,6 @@ class IterationBalance:
 
     # ---- rows and the units in which a Balancer counts them, a granule each
 
-    def _whole_units(self, rows: Sequence[int | None] | None, devices: int) -> list[int | None]:
-        unit = self._granule
-        return [None if count is None else count // unit for count in rows or [None] * devices]
-
     def _to_rows(self, shares: Sequence[int]) -> tuple[int, ...]:
         bounds = [min(self._granule * end, self._rows) for end in accumulate(shares, initial=0)]
         return tuple(stop - first for first, stop in pairwise(bounds))
@@ -333,15 +288,6 @@ class IterationBalance:
         ends = accumulate(rows, initial=0)
         bounds = [self._units if e == self._rows else round(e / self._granule) for e in ends]
         return tuple(stop - first for first, stop in pairwise(bounds))
-
-
-def received(before: Sequence[int], after: Sequence[int]) -> tuple[int, ...]:
-    """Return the rows that each device gets from others: shares are contiguous, in this order."""
-    old, new = list(accumulate(before, initial=0)), list(accumulate(after, initial=0))
-    return tuple(
-        new[i + 1] - new[i] - max(0, min(old[i + 1], new[i + 1]) - max(old[i], new[i]))
-        for i in range(len(after))
-    )
 
 
 class _Rows:

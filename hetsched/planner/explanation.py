@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from hetsched.device import ChunkTimeline, ChunkTimes, Timeline
 from hetsched.explain import DeviceExplanation, Explanation, PhaseSeconds, TimeBreakdown
-from hetsched.planner.chunks import longest_chunk
+from hetsched.planner.assignment import longest_chunk
 from hetsched.planner.learning import DeviceRun
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.totals import PlanCache

@@ -16,15 +16,17 @@ from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.partition import geometric
 from hetsched.planner.assignment import (
     Participant,
+    RacePart,
     core_assignment,
     core_share,
     linked_assignment,
-    race_part_of,
+    plan_tails,
+    race_part,
+    sent_at_once,
 )
-from hetsched.planner.chunks import plan_tails, sent_at_once
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.totals import CoreTotal, LinkedTotal, PlanCache, demand_key
-from hetsched.planner.variants import RacePart, choose_variants, scaled, standing
+from hetsched.planner.variants import choose_variants, scaled, standing
 from hetsched.plans.device_plan import DevicePlan, Mode
 from hetsched.plans.slots import slotted
 from hetsched.units import counted, format_bytes
@@ -235,7 +237,7 @@ def _races(pairs: Sequence[tuple[Participant, int]]) -> dict[str, RacePart]:
     for group in groups.values():
         planned = group[0][0].candidate.race
         assert planned is not None, "it is part of the key"
-        part = race_part_of(planned, group)
+        part = race_part(planned, group)
         parts.update((core.name, part) for core, _ in group)
     return parts
 

@@ -121,10 +121,12 @@ def _samples(run: DeviceRun, until: float, start: float) -> dict[str, list[Sampl
     )
     if run.is_merged:
         samples = samples[-1:]  # the whole share
-    candidate = assignment.candidate
-    is_limited = candidate is not None and candidate.is_constrained
-    if is_limited or not assignment.shows_total:
-        samples = without_total(samples, run.chunks)
+    if (candidate := assignment.candidate) is not None:
+        # Chunks behind a link that were cut without a model, or to measure their sizes, don't tell
+        # how long a share takes.
+        is_odd = assignment.model is None or assignment.purpose == "sizes"
+        if candidate.is_constrained or (candidate.info.link and is_odd):
+            samples = without_total(samples, run.chunks)
     return {assignment.variant: samples}
 
 

@@ -141,17 +141,6 @@ class Assignment:
         return self.purpose == "probe"
 
     @property
-    def shows_total(self) -> bool:
-        """Whether the time of its share tells how long a share of that size takes.
-
-        Not with a link if chunks were cut without a model, or to measure their sizes.
-        """
-        candidate = self.candidate
-        if candidate is None or not candidate.info.link:
-            return True
-        return self.model is not None and self.purpose != "sizes"
-
-    @property
     def own_units(self) -> int:
         """Units of its share that no other core takes from the tail."""
         return self.plan.share - self.pooled

@@ -8,8 +8,8 @@ that neighbours and moment are the same (`models.races`). Pure.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from hetsched.models import DeviceModel
 from hetsched.models.equal_cores import pooled_curves
@@ -91,24 +91,16 @@ def _best(members: Sequence[Candidate], units: float) -> str:
     raced = members[0].races.similar(units).fastest(names) if units >= MIN_RACE_UNITS else None
     if raced is not None:
         return raced
-    seconds = _measured_seconds(members, names, units)
-    limit = (1 + MIN_GAIN) * min(seconds.values(), default=0.0)
-    runs = {name: max(m.run_counts.get(name, 0) for m in members) for name in names}
-    equally_fast = [name for name in seconds if seconds[name] <= limit]
-    return max(equally_fast, key=lambda name: (runs[name], -seconds[name]), default=names[0])
-
-
-def _measured_seconds(
-    members: Sequence[Candidate], names: Sequence[str], units: float
-) -> Mapping[str, float]:
-    """Return variant -> seconds of `units` on the fastest member that has a model."""
-    seconds = {}
+    seconds = {}  # on the fastest member that has a model
     for name in names:
         models = {id(m.models[name]): m.models[name] for m in members}.values()
         times = [rough_seconds(model, units) for model in models if model is not None]
         if times:
             seconds[name] = min(times)
-    return seconds
+    limit = (1 + MIN_GAIN) * min(seconds.values(), default=0.0)
+    runs = {name: max(m.run_counts.get(name, 0) for m in members) for name in names}
+    equally_fast = [name for name in seconds if seconds[name] <= limit]
+    return max(equally_fast, key=lambda name: (runs[name], -seconds[name]), default=names[0])
 
 
 def similar_runs(candidate: Candidate, name: str, units: float) -> int:
@@ -142,7 +134,7 @@ def _models(
 ) -> list[DeviceModel | None]:
     """Return each member's model of `name`, with the measurements of all members.
 
-    One that hasn't run it gets the median model, scaled by its slowness with other variants.
+    One that hasn't run it gets the median model.
     """
     models = pooled_models([member.models[name] for member in members], cache)
     measured = [model for model in models if model is not None]
@@ -150,10 +142,7 @@ def _models(
         return models
     by_speed = sorted(measured, key=lambda model: float(model.total.time(units)))
     median = by_speed[(len(measured) - 1) // 2]
-    return [
-        scaled(median, _slowness(members, i, units, cache)) if model is None else model
-        for i, model in enumerate(models)
-    ]
+    return [median if model is None else model for model in models]
 
 
 def pooled_models(
@@ -184,18 +173,6 @@ def _pooled(models: Sequence[DeviceModel | None], cache: PlanCache) -> list[Devi
     return pooled
 
 
-def _slowness(members: Sequence[Candidate], index: int, units: float, cache: PlanCache) -> float:
-    """Return one member's time relative to its equals': the median over its variants."""
-    ratios = []
-    for name in members[index].models:
-        models = pooled_models([member.models[name] for member in members], cache)
-        model = models[index]
-        if model is not None:
-            times = [float(other.total.time(units)) for other in models if other is not None]
-            ratios.append(float(model.total.time(units)) / statistics.median_low(times))
-    return statistics.median(ratios) if ratios else 1.0
-
-
 def scaled(model: DeviceModel, factor: float) -> DeviceModel:
     total = None if factor == 1.0 else planner_curve(model.total).scaled(factor)
     return model if total is None else replace(model, total=total)
@@ -221,33 +198,6 @@ def rounds_of(ratios: Sequence[float], *, is_first: bool) -> int:
     if is_first or max(ratios) > 1.25:
         return FIRST_ROUNDS
     return max(FIRST_ROUNDS, MAX_RACE_CHUNKS // (1 + len(ratios)))
-
-
-@dataclass(frozen=True)
-class RacePart:
-    """A core's part of a race; none by default.
-
-    `kernels`: of its first chunks. `chunks`: into how many all cores cut their shares.
-    """
-
-    rivals: tuple[str, ...] = ()
-    kernels: tuple[int, ...] = ()
-    chunks: int = 0
-
-
-def race_part(race: PlannedRace, shares: Sequence[int], chunks: Sequence[int]) -> RacePart:
-    """Return the part of each core in a race, of fewer rounds if shares have too few units.
-
-    `chunks`: into how many each share is cut without it.
-    """
-    variants = 1 + len(race.rivals)
-    smallest = min(shares)
-    possible = min(race.rounds, smallest // variants)
-    count = min(smallest, max(possible * variants, *chunks))
-    # Every second round is reversed, against trends.
-    forward = tuple(range(variants))
-    order = (k for number in range(possible) for k in (forward, forward[::-1])[number % 2])
-    return RacePart(race.rivals, tuple(order), count)
 
 
 def standing(record: RaceRecord, best: str, names: Sequence[str]) -> str:

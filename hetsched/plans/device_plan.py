@@ -125,6 +125,12 @@ def fits(plan: DevicePlan, memory: MemoryDemand) -> bool:
     return memory.limit is None or all(map(memory.fits, _resident_sets(plan)))
 
 
+def evenly(share: int, chunks: int) -> tuple[int, ...]:
+    """Cut `share` units into chunks that differ by one at most, the larger ones first."""
+    size, larger = divmod(share, chunks)
+    return (size + 1,) * larger + (size,) * (chunks - larger)
+
+
 def slot_sizes(chunks: Sequence[int], slots: int) -> tuple[int, ...]:
     """Return the units of the largest chunk of each of `slots`, which chunks use in turn."""
     return tuple(max(chunks[first::slots]) for first in range(min(slots, len(chunks))))

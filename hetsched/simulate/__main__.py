@@ -19,7 +19,7 @@ from hetsched.simulate import cluster, machine_tables
 from hetsched.simulate.curves import Linear
 from hetsched.simulate.papers import clarke, dethier, dfpa, ilic, nec
 from hetsched.simulate.profile import machine_of
-from hetsched.simulate.results import Cell, ExperimentResult
+from hetsched.simulate.runs import Cell, ExperimentResult
 from hetsched.text import clean, clean_json, columns, number
 from hetsched.units import NUMBER_LIMIT, parse_size
 

@@ -20,7 +20,7 @@ from hetsched.cluster import (
 )
 from hetsched.errors import UsageError
 from hetsched.simulate.papers.dethier import DEGREE, neighbourhood
-from hetsched.simulate.results import Cell, ExperimentResult, Table
+from hetsched.simulate.runs import Cell, ExperimentResult, Table
 
 HOSTS = (50, 500, 2000)
 MAX_HOSTS = 10_000

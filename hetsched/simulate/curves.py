@@ -31,11 +31,6 @@ class Saturating:
     half: float  # units; the fixed cost equals the time of so many
     fade: float  # units
 
-    def __post_init__(self) -> None:
-        for name, value in (("peak", self.peak), ("half", self.half), ("fade", self.fade)):
-            if not 0 < value < math.inf:
-                raise UsageError(f"{name}: {value} must be positive and finite")
-
     def time(self, x: Any, /) -> Any:
         units = np.asarray(x, dtype=np.float64)
         seconds = (units + self.half) * (1 + units / self.fade) / self.peak

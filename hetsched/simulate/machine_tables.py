@@ -14,7 +14,7 @@ from hetsched.simulate.machine import (
     learn,
     makespan,
 )
-from hetsched.simulate.results import Cell, ExperimentResult, Table
+from hetsched.simulate.runs import Cell, ExperimentResult, Table
 from hetsched.text import grouped_rows
 
 MAX_LISTED_CHUNKS = 12

@@ -1,8 +1,8 @@
-"""Runs of simulated machines under the product's Balancer."""
+"""Runs of simulated machines under the product's Balancer, and results of experiments."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from hetsched.models import SpeedFunction
@@ -122,3 +122,33 @@ def best_split(machines: Sequence[SpeedFunction], load: int) -> LoopRun:
     shares = optimal(machines, load).shares
     pairs = zip(machines, shares, strict=True)
     return LoopRun(shares, tuple(float(machine.time(share)) for machine, share in pairs))
+
+
+# ---- the result of an experiment
+
+Cell = str | int | float | None
+"""None: no value, such as a figure that a paper doesn't give."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under named columns; the first `names` columns identify the row."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    names: int = 1
+
+    @classmethod
+    def of(cls, title: str, header: str, rows: Iterable[Sequence[Cell]], names: int = 1) -> Table:
+        """Make a table of rows under columns that are separated by "; "."""
+        return cls(title, tuple(header.split("; ")), tuple(map(tuple, rows)), names)
+
+
+@dataclass(frozen=True)
+class ExperimentResult:
+    """Tables of one experiment, with its source: a paper or a profile."""
+
+    experiment: str
+    source: str
+    tables: tuple[Table, ...]

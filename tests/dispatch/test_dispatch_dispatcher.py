@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hetsched.device import Chunk, EvenChunks, TailCounter, TailPart
 from hetsched.dispatch import Dispatcher, Send, total_units
-from hetsched.plans.recipes import evenly
+from hetsched.plans.device_plan import evenly
 
 
 def queues(**counts: Sequence[int]) -> dict[str, list[Chunk]]:

@@ -2,13 +2,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.interpolate import Akima1DInterpolator
-from scipy.optimize import isotonic_regression
 
 from hetsched.models import Affine, Akima, PiecewiseLinear
-from hetsched.models.fits import isotonic, shape_fit
 from hetsched.models.splines import MIN_SPEED_RATIO, padded
-from hetsched.models.windows import MAX_NOISE, smoothed
 from hetsched.partition import geometric, optimal
 
 
@@ -106,11 +102,6 @@ def test_a_single_size_gives_constant_speed() -> None:
     assert (curve.gap, curve.slope) == (0.0, 0.2)
 
 
-observations = st.dictionaries(
-    st.integers(1, 1000), st.floats(1e-3, 100), min_size=1, max_size=12
-).map(lambda observations: sorted(observations.items()))
-
-
 @pytest.mark.parametrize(
     ("sizes", "knots"),
     [
@@ -132,19 +123,6 @@ def test_the_knots_are_padded_to_the_load(sizes: list[float], knots: list[float]
     assert y.tolist() == np.interp(knots, sizes, speeds).tolist()
 
 
-@given(observations)
-def test_between_the_pads_it_is_scipys_spline(observed: list[tuple[int, float]]) -> None:
-    curve, load = Akima(observed, load=2000), 2000.0
-    units, seconds = np.array(observed, dtype=float).T
-    knots, speeds = padded(units, units / seconds, load)
-    x = np.linspace(0, load, 301)
-
-    spline = Akima1DInterpolator(knots, speeds)(x)
-
-    expected = np.maximum(spline, MIN_SPEED_RATIO * speeds.min())
-    assert curve.speed(x) == pytest.approx(expected, rel=1e-6, abs=1e-9 * speeds.max())
-
-
 def test_an_undershooting_spline_is_kept_above_a_fraction_of_the_lowest_speed() -> None:
     speed_at = {10: 100, 20: 1, 40: 1.2, 50: 150}
     curve = Akima([(x, x / speed) for x, speed in speed_at.items()], load=100)
@@ -157,37 +135,12 @@ def test_an_undershooting_spline_is_kept_above_a_fraction_of_the_lowest_speed() 
     assert curve.derivative(x[1:][low]) == pytest.approx(1 / MIN_SPEED_RATIO)
 
 
-pairs = st.lists(st.tuples(st.floats(0.01, 100), st.integers(1, 5)), min_size=1, max_size=40)
-
-
-@given(pairs)
-def test_it_agrees_with_scipy(drawn: list[tuple[float, int]]) -> None:
-    values, weights = np.array(drawn).T
-
-    expected = isotonic_regression(values, weights=weights).x
-
-    assert isotonic(values, weights) == pytest.approx(expected, rel=1e-12)
-
-
-knots = st.dictionaries(st.integers(1, 1000), st.floats(0.1, 100), min_size=1, max_size=12).map(
-    lambda knots: np.array(sorted(knots.items()), dtype=float).T
-)
 SIZES = np.array([10.0, 20, 30, 40, 50])
 
 
 def speeds_of(curve: PiecewiseLinear) -> list[float]:
     units, seconds = curve.points.T
     return list(units / seconds)
-
-
-@given(knots)
-def test_times_strictly_increase_and_conforming_knots_stay(knots: np.ndarray) -> None:
-    units, speeds = knots
-
-    fitted = shape_fit(units, units / speeds)
-
-    assert np.all(np.diff(fitted) > 0)
-    assert shape_fit(units, fitted) == pytest.approx(fitted, rel=1e-6)
 
 
 def test_it_is_an_option_of_the_piecewise_linear_curve() -> None:
@@ -231,33 +184,3 @@ def test_optimal_exploits_a_dip_and_geometric_still_works() -> None:
     curves = [repeated(3), repeated(3)]
     assert optimal(curves, 60).makespan == 2.0
     assert sum(geometric(curves, 60).shares) == 60
-
-
-series = st.lists(
-    st.tuples(st.integers(1, 1000), st.floats(0.5, 2.0), st.integers(1, 30)),
-    min_size=1,
-    max_size=20,
-    unique_by=lambda entry: entry[0],
-).map(sorted)
-
-
-def test_without_noise_nothing_is_corrected() -> None:
-    assert smoothed([10, 11, 40], [1.0, 1.2, 3.0], [2, 2, 1], 0.0) == [1.0, 1.2, 3.0]
-
-
-def test_a_repeated_outlier_is_a_cliff() -> None:
-    corrected = smoothed([100, 103, 106], [1.0, 20.6, 21.2], [5, 3, 3], 0.05)
-    assert corrected == pytest.approx([1.0, 20.6, 21.2], rel=0.1)
-
-
-@given(series, st.floats(0, MAX_NOISE))
-def test_a_size_measured_often_stays_within_its_own_evidence(
-    observations: list[tuple[int, float, int]], sigma: float
-) -> None:
-    units, paces, counts = zip(*observations, strict=True)
-    seconds = [size * pace for size, pace in zip(units, paces, strict=True)]
-    corrected = smoothed(units, seconds, counts, sigma)
-    for before, now, count in zip(seconds, corrected, counts, strict=True):
-        if count >= 3:
-            wide = np.exp(2 * np.sqrt(np.pi / 2) * sigma / np.sqrt(count))
-            assert before / wide * (1 - 1e-9) <= now <= before * wide * (1 + 1e-9)

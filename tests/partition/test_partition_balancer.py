@@ -1,9 +1,15 @@
+import math
+import random
+from dataclasses import dataclass
+
 import pytest
-from balancer_machines import METHODS, at_speeds, clarke, makespan, play, run
+from balancer_machines import METHODS, Times, at_speeds, clarke, makespan, play, run
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hetsched.errors import DataError
 from hetsched.models import Constant, PiecewiseLinear
-from hetsched.partition import Balancer, Distribution, constant
+from hetsched.partition import Balancer, Distribution, constant, optimal
 
 
 def test_two_devices_are_balanced_in_two_runs() -> None:
@@ -143,3 +149,76 @@ def test_a_device_that_slows_down_is_followed_within_four_runs() -> None:
         run(balancer, at_speeds(1, 1.5))
 
     assert balancer.ask().shares == pytest.approx((400, 600), abs=12)
+
+
+OPTIMAL = ("geometric", "smooth", "optimal", "dfpa", "imbalance-factor")
+
+
+def best_found(method: str, load: int, speeds: list[float]) -> float:
+    """The makespan of the split with which the Balancer ends."""
+    balancer = Balancer(load, len(speeds), method)
+    for _ in range(100):
+        if balancer.reason:
+            break
+        shares = balancer.ask().shares
+        balancer.tell([share / speed for share, speed in zip(shares, speeds, strict=True)])
+    assert balancer.reason
+    return max(s / v for s, v in zip(balancer.ask().shares, speeds, strict=True))
+
+
+@given(
+    st.sampled_from(OPTIMAL),
+    st.integers(1, 6),
+    st.lists(st.integers(1, 300).map(float), min_size=7, max_size=9),
+)
+def test_any_few_units_are_split_well(method: str, load: int, speeds: list[float]) -> None:
+    best = optimal([Constant(speed) for speed in speeds], load).makespan
+
+    assert best_found(method, load, speeds) <= 1.12 * best
+
+
+# ---- noise
+
+SEEDS = 4
+RUNS = 200
+LOAD = 4000
+
+
+@dataclass
+class Noisy:
+    """Four devices; `best`: seconds of the best split without noise."""
+
+    draw: random.Random
+    times: Times
+    best: float
+
+    def run(self, balancer: Balancer) -> tuple[int, ...]:
+        shares = balancer.ask().shares
+        balancer.tell([self._noisy(t(x)) for t, x in zip(self.times, shares, strict=True)])
+        return shares
+
+    def _noisy(self, seconds: float) -> float:
+        hiccup = 20 if self.draw.random() < 0.01 else 1
+        return seconds * math.exp(self.draw.gauss(0, 0.05)) * hiccup
+
+
+def machine(seed: int) -> tuple[Noisy, list[float]]:
+    draw = random.Random(seed)
+    speeds = [10 ** draw.uniform(0, 1) for _ in range(4)]
+    return Noisy(draw, at_speeds(*speeds), LOAD / sum(speeds)), speeds
+
+
+@pytest.mark.parametrize("method", ["geometric", pytest.param("smooth", marks=pytest.mark.stress)])
+def test_noise_costs_little_and_moves_little(method: str) -> None:
+    losses, moves = [], []
+    for seed in range(SEEDS):
+        noisy, _ = machine(seed)
+        balancer = Balancer(LOAD, 4, method)
+        splits = [noisy.run(balancer) for _ in range(RUNS)]
+        losses.append(
+            sum(makespan(noisy.times, split) for split in splits) / RUNS / noisy.best - 1
+        )
+        moves.append(sum(a != b for a, b in zip(splits[10:], splits[9:-1], strict=True)))
+
+    assert sum(losses) / SEEDS <= 0.03
+    assert sum(moves) / SEEDS <= 0.05 * (RUNS - 10)

@@ -11,14 +11,13 @@ from planner_devices import FAST, gpu
 from hetsched.device import DeviceInfo
 from hetsched.explain import Explanation
 from hetsched.memory import MemoryDemand
-from hetsched.models import Affine, DeviceModel, PiecewiseLinear, Polyline, SpeedFunction
+from hetsched.models import Affine, DeviceModel, PiecewiseLinear, SpeedFunction
 from hetsched.planner.explanation import explain_job
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.records import Candidate
 from hetsched.planner.totals import LinkedTotal, PlanCache
-from hetsched.plans import DevicePlan, Mode, Overlap, price
+from hetsched.plans import Overlap
 
-COPY = Affine(0.01, 0.01)
 PLANE = 2 << 20
 """Bytes of a 512x512 complex64 plane."""
 
@@ -54,36 +53,6 @@ def test_the_planned_total_is_corrected_by_the_shares_measured() -> None:
 def test_no_run_corrects_it_by_more_than_a_quarter() -> None:
     assert corrected_by([(200, 20.0)]) == pytest.approx(1.25, rel=0.01)
     assert corrected_by([(200, 0.01)]) == pytest.approx(0.8, rel=0.01)
-
-
-STEPS = Polyline([(x, (1.0 if x < 9 else 2.0) * x) for x in range(1, 65)])
-STEPPED = DeviceModel(PiecewiseLinear(), STEPS, COPY, COPY)
-
-
-def linked(model: DeviceModel, last: DevicePlan | None) -> LinkedTotal:
-    return LinkedTotal(model, memory(64), Overlap.FULL, 64, last=last)
-
-
-def test_a_measured_share_is_compared_with_the_plan_that_took_that_time() -> None:
-    """Though its own share is planned again, by a better plan."""
-    last = DevicePlan(((16,) * 4,), Mode.RING, 2)
-    seconds = price(last, STEPPED, Overlap.FULL)
-    total = linked(replace(STEPPED, total=PiecewiseLinear([(64, seconds)])), last)
-    for share in (64, 32):
-        total.refine(share)
-        assert total.curve.time(share) == pytest.approx(
-            price(total.plan(share), STEPPED, Overlap.FULL)
-        )
-    assert total.curve.time(64) < 0.8 * seconds
-
-
-def test_the_last_chunks_are_kept_unless_others_gain_a_percent() -> None:
-    as_good, slow = (DevicePlan((c,), Mode.RING, 2) for c in ((4, 7, 5), (7, 9)))
-    assert linked(STEPPED, as_good).plan(16) == as_good
-    assert linked(STEPPED, slow).plan(16) != slow
-    assert linked(STEPPED, as_good).plan(40).chunks != as_good.chunks
-    small = LinkedTotal(STEPPED, memory(10), Overlap.FULL, 64, last=as_good)
-    assert small.plan(16) != as_good
 
 
 def test_equal_devices_are_planned_once() -> None:

@@ -142,28 +142,6 @@ def test_of_equally_fast_variants_the_one_with_the_most_runs_stays() -> None:
     assert names(choose_variants(cores(2, {"fftw": 1.05, "mkl": 1.0}, 9, 4), 10)) == ["mkl"] * 2
 
 
-def test_the_model_of_an_equal_is_scaled_by_the_slowness_of_the_core() -> None:
-    runs = {"fftw": 8, "mkl": 1}
-    first = known_at("cpu0", {"fftw": 1.0, "mkl": 0.5}, runs)
-    second = known_at("cpu1", {"fftw": 2.0}, {"fftw": 8, "mkl": 0})
-    variant, model = choose_variants([first, second], 10)[1]
-    assert variant == "mkl"
-    assert model is not None
-    assert model.total.time(10.0) == 10.0
-
-
-def known_at(name: str, seconds: Mapping[str, float], runs: Mapping[str, int]) -> Candidate:
-    """Models that were measured at 10 units, three times."""
-    models = {
-        variant: DeviceModel(PiecewiseLinear([(10, 10 * seconds[variant])] * 3), Constant(1.0))
-        if variant in seconds
-        else None
-        for variant in ("fftw", "mkl")
-    }
-    info = DeviceInfo(name=name, kind="cpu", identity="x")
-    return Candidate(info, DEMAND, models, runs)
-
-
 def core(number: int, node: int | None = None) -> DeviceInfo:
     return DeviceInfo(name=f"cpu{number}", kind="cpu", identity="c", numa_node=node)
 

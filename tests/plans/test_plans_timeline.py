@@ -5,9 +5,7 @@ import pytest
 
 from hetsched.devices.accelerator.engines import Engines, Operation
 from hetsched.models import Affine, DeviceModel
-from hetsched.plans import DevicePlan, Mode, Overlap, Timeline, price, timeline
-from hetsched.plans.costs import costs_of
-from hetsched.plans.recurrence import prices
+from hetsched.plans import DevicePlan, Mode, Overlap, Timeline, timeline
 
 CASES = 150
 """For each number of copy engines."""
@@ -119,17 +117,3 @@ def test_copies_at_once_keep_only_their_share_of_their_pace() -> None:
     assert (first.copy_in, second.copy_in) == ((0, 2), (2, 5))
     assert first.copy_out == (3, 7.5)
     assert times.makespan == 10.5
-
-
-@pytest.mark.parametrize("overlap", list(Overlap))
-def test_many_plans_at_once_cost_what_each_of_them_does(overlap: Overlap) -> None:
-    for seed in range(60):
-        rng = random.Random(seed)
-        device = random_model(rng)
-        device = DeviceModel(device.total, device.compute, device.h2d, device.d2h)
-        chunks = [[rng.randint(1, 20) for _ in range(rng.randint(1, 12))] for _ in range(5)]
-        slots = [rng.randint(0, 5) for _ in chunks]
-        batch = prices(chunks, slots, costs_of(device, 20, overlap), overlap)
-        for sizes, count, seconds in zip(chunks, slots, batch.tolist(), strict=True):
-            each = plan(*sizes, slots=count)
-            assert seconds == pytest.approx(price(each, device, overlap), rel=1e-9)

@@ -29,8 +29,7 @@ from hetsched.planner.learning import Run, learn
 from hetsched.planner.neighbours import co_runners_of, possible_models
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.variants import choose_variants, pooled_models
-from hetsched.plans.device_plan import DevicePlan
-from hetsched.plans.recipes import evenly
+from hetsched.plans.device_plan import DevicePlan, evenly
 from hetsched.plans.slots import aligned, slot_bytes, slotted
 from hetsched.store.model_records import ModelKey, RaceKey
 from hetsched.workload import Iterative, Variant

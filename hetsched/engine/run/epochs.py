@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from msgspec.structs import replace
 
-from hetsched.explain.recorder import IterationRecorder, finite
+from hetsched.explain.recorder import IterationRecorder
 from hetsched.explain.records import MoveKind, RowMove
 from hetsched.job import IterationSeconds
 from hetsched.partition import iterations
@@ -58,7 +58,7 @@ class IterationState:
     _residuals: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=16))
     # (time, iteration) of the last reports
     _marks: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=MAX_RATES))
-    _move: iterations.Move | None = None
+    _move: RowMove | None = None
     _present: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -232,13 +232,7 @@ class IterationState:
         rows, move = tuple(shares.get(device, 0) for device in self.devices), self._move
         announced = RowMove(rows=rows, reason=reason, kind=kind)
         if not reason and move is not None:
-            announced = replace(
-                announced,
-                reason=move.reason,
-                expected_before=finite(move.seconds_before),
-                expected_after=finite(move.seconds_after),
-                expected_cost=finite(move.cost),
-            )
+            announced = replace(move, rows=rows, kind=kind)
         self.history.announce(announced)
 
     def measured(self) -> Iterator[tuple[str, int, float, float | None]]:

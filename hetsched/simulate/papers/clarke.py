@@ -16,8 +16,7 @@ from hetsched.models import Constant
 from hetsched.partition import Balancer
 from hetsched.partition.iterations import TOLERANCE
 from hetsched.simulate.curves import Linear, Paging
-from hetsched.simulate.results import Cell, ExperimentResult, Table
-from hetsched.simulate.runs import LoopTrace, drive
+from hetsched.simulate.runs import Cell, ExperimentResult, LoopTrace, Table, drive
 
 RAM_MIB = (256, 256, 512, 1024)
 """P1 to P4: the paper's table 1, cluster 2."""

@@ -18,7 +18,7 @@ from hetsched.cluster import (
     tree_flows,
 )
 from hetsched.errors import UsageError
-from hetsched.simulate.results import Cell, ExperimentResult, Table
+from hetsched.simulate.runs import Cell, ExperimentResult, Table
 
 SIDE = 100
 MACHINES = 50

@@ -17,8 +17,7 @@ import numpy as np
 from hetsched.errors import UsageError
 from hetsched.partition import Balancer
 from hetsched.simulate.curves import Paging, Saturating
-from hetsched.simulate.results import Cell, ExperimentResult, Table
-from hetsched.simulate.runs import LoopTrace, best_split, drive
+from hetsched.simulate.runs import Cell, ExperimentResult, LoopTrace, Table, best_split, drive
 
 HCL_MFLOPS = (
     7696, 5196, 7852, 14418, 8000, 8173, 7288, 7396,
@@ -75,18 +74,16 @@ def smooth_platform(rng: np.random.Generator) -> tuple[int, list[Saturating]]:
     return share * count, machines
 
 
-def paging_platform(
-    rng: np.random.Generator, factor: float = 3.0, width: float = 0.5
-) -> tuple[int, list[Paging]]:
+def paging_platform(rng: np.random.Generator) -> tuple[int, list[Paging]]:
     """Draw a smooth platform whose machines all page, most of them near their best share.
 
-    Beyond 50 to 150 % of its share with enough memory, a machine becomes `factor` times as slow
-    over `width` of its capacity.
+    Beyond 50 to 150 % of its share with enough memory, a machine becomes 3 times as slow over half
+    of its capacity.
     """
     load, machines = smooth_platform(rng)
     shares = best_split(machines, load).shares
     paging = [
-        Paging(machine, max(share, 1) * rng.uniform(0.5, 1.5), factor, width)
+        Paging(machine, max(share, 1) * rng.uniform(0.5, 1.5), factor=3.0, width=0.5)
         for machine, share in zip(machines, shares, strict=True)
     ]
     return load, paging

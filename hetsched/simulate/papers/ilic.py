@@ -28,8 +28,7 @@ from hetsched.plans import DevicePlan, Overlap, timeline
 from hetsched.plans.paper import factoring, multi_installment
 from hetsched.simulate.curves import Paging
 from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine, ideal_plan, makespan
-from hetsched.simulate.results import Cell, ExperimentResult, Table
-from hetsched.simulate.runs import LoopTrace, drive, exact_times
+from hetsched.simulate.runs import Cell, ExperimentResult, LoopTrace, Table, drive, exact_times
 
 LOAD = 256
 PLANE = 4 << 20

@@ -18,8 +18,7 @@ from hetsched.errors import UsageError
 from hetsched.partition import Balancer, Phase, geometric
 from hetsched.partition.distribution import Shares
 from hetsched.partition.iterations import IMBALANCE_TOLERANCE
-from hetsched.simulate.results import Cell, ExperimentResult, Table
-from hetsched.simulate.runs import LoopTrace, Measure, drive
+from hetsched.simulate.runs import Cell, ExperimentResult, LoopTrace, Measure, Table, drive
 
 MAX_RUNS = 400
 NODES = (4, 16, 64)
@@ -54,16 +53,17 @@ class NecCase:
 
 
 # k-means exchanges its means, PCG the edges of its strips: the same time for any shares.
-TWO_NODES = NecCase("two nodes, 1:2", 1000, (ClusterNode(2e-3), ClusterNode(1e-3)))
-K_MEANS = NecCase(
-    "k-means, 1:1:10",
-    120_000,
-    (ClusterNode(1e-5, 3.6e-4), ClusterNode(1e-5, 3.6e-4), ClusterNode(1e-6, 3.6e-4)),
+CASES = (
+    NecCase("two nodes, 1:2", 1000, (ClusterNode(2e-3), ClusterNode(1e-3))),
+    NecCase(
+        "k-means, 1:1:10",
+        120_000,
+        (ClusterNode(1e-5, 3.6e-4), ClusterNode(1e-5, 3.6e-4), ClusterNode(1e-6, 3.6e-4)),
+    ),
+    NecCase(
+        "PCG, 1:2:4:8", 10_000, tuple(ClusterNode(8e-6 / 2**i, 9.5e-5) for i in range(4)), 0.05
+    ),
 )
-PCG = NecCase(
-    "PCG, 1:2:4:8", 10_000, tuple(ClusterNode(8e-6 / 2**i, 9.5e-5) for i in range(4)), 0.05
-)
-CASES = (TWO_NODES, K_MEANS, PCG)
 
 
 Rule = Mapping[str, Any]
