@@ -74,35 +74,19 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "Cancelled": "errors",
-        "CantCreate": "errors",
-        "Client": "client.client",
-        "ConfigError": "errors",
-        "DataError": "errors",
-        "Executor": "functions.session",
-        "HetschedError": "errors",
-        "IOFailure": "errors",
-        "InputMissing": "errors",
-        "InternalError": "errors",
-        "Job": "client.job",
-        "JobFailed": "errors",
-        "Local": "local",
-        "NotPermitted": "errors",
-        "ProtocolError": "errors",
-        "TryAgain": "errors",
-        "Unavailable": "errors",
-        "UsageError": "errors",
-        "WaitTimeout": "errors",
-        "accelerate": "functions.accelerate",
-        "as_completed": "client.job",
-        "divisible": "functions.map",
-        "load_ipython_extension": "functions.accelerate",
-        "map": "functions.map",
-        "namespace": "functions.function",
-        "profile": "functions.session",
-        "reduce": "functions.map",
-        "register_joblib": "functions.joblib_backend",
-        "restore": "functions.accelerate",
+        "client.client": "Client",
+        "client.job": "Job as_completed",
+        "errors": (
+            "Cancelled CantCreate ConfigError DataError HetschedError IOFailure "
+            "InputMissing InternalError JobFailed NotPermitted ProtocolError TryAgain "
+            "Unavailable UsageError WaitTimeout"
+        ),
+        "functions.accelerate": "accelerate load_ipython_extension restore",
+        "functions.function": "namespace",
+        "functions.joblib_backend": "register_joblib",
+        "functions.map": "divisible map reduce",
+        "functions.session": "Executor profile",
+        "local": "Local",
     },
 )
 

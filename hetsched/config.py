@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 import msgspec
 
-from hetsched.device_kinds import DeviceKind, config_names, configured_kind
+from hetsched.device import DEVICE_KINDS, DeviceKind, configured_kind
 from hetsched.errors import ConfigError, HetschedError, InputMissing, UsageError
 from hetsched.machine_limits import resolve_size
 from hetsched.units import (
@@ -408,7 +408,8 @@ def _check_keys(table: Any, location: str, is_profile: bool) -> None:
 def _check_device(device: DeviceConfig, location: str) -> None:
     kind = configured_kind(device.kind)
     if kind is None:
-        hint = closest_hint(device.kind, config_names())
+        names = [each.config_name for each in DEVICE_KINDS.values()]
+        hint = closest_hint(device.kind, names)
         raise ConfigError(f"{location}.kind: no device kind {quoted(device.kind)}{hint}")
     _parsed(f"{location}.memory", parse_size, device.memory)
     if kind.is_modelled:

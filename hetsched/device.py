@@ -1,4 +1,4 @@
-"""Records of devices, chunks and their times; shared by every layer above."""
+"""Records of devices, of their kinds, of chunks and their times; shared by every layer above."""
 
 from __future__ import annotations
 
@@ -8,10 +8,97 @@ from typing import overload
 
 import msgspec
 
-from hetsched.device_kinds import DEVICE_KINDS, device_kind
 
-MAX_EXACT_KERNEL_CHUNK = 8
-"""Units of the largest chunk for which exactly a core's kernel is made. Arbitrary."""
+class DeviceKind(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of device."""
+
+    name: str  # `DeviceInfo.kind`; also the `kind` in reports
+    config_name: str  # `kind` in a configuration
+    group: str  # Of all its devices in ``--devices``; with a number, the default name of one
+    package: str  # Whose modules ``probe`` and ``device`` implement the kind
+    variant_kind: str  # Of the variants that its devices run
+    # Devices are CPU cores or teams of them. Equal ones share models, and driving other devices
+    # may take processor time from them.
+    is_core: bool = False
+    # A device may take a core away from the CPU, so this kind is probed before the others.
+    reserves_cores: bool = False
+    # The configuration says what a device's operations cost; no variant makes it faster.
+    is_modelled: bool = False
+    # A machine may lack such devices: naming one is then Unavailable, not a usage error.
+    can_be_missing: bool = False
+    # Other processes use the memory of its devices too, so they are asked what is free.
+    shares_memory: bool = False
+    runs_in_threads: bool = False  # A device's loop may run in a thread of the engine's process
+    # Without a link it can compute a small job beside a larger one, as a `ShareableDevice`.
+    runs_side_jobs: bool = False
+    has_link: bool | None = None  # Memory of its own; None: as configured
+    own_keys: tuple[str, ...] = ()  # Of its tables, beside the keys that all kinds have
+
+
+_CPU = DeviceKind(
+    name="cpu",
+    config_name="cpu",
+    group="cpu",
+    package="hetsched.devices.cpu",
+    variant_kind="cpu",
+    is_core=True,
+    runs_in_threads=True,
+    runs_side_jobs=True,
+    has_link=False,
+    own_keys=("team", "hardware_threads"),
+)
+_CUDA = DeviceKind(
+    name="cuda",
+    config_name="gpu",
+    group="gpu",
+    package="hetsched.devices.cuda",
+    variant_kind="cuda",
+    can_be_missing=True,
+    shares_memory=True,
+    has_link=True,
+    own_keys=("memory",),
+)
+_OPENCL = DeviceKind(
+    name="opencl",
+    config_name="opencl",
+    group="ocl",
+    package="hetsched.devices.opencl",
+    variant_kind="opencl",
+    can_be_missing=True,
+    own_keys=("memory", "on_cpu", "host_memory", "engines"),
+)
+_EMULATED = DeviceKind(
+    name="emulated",
+    config_name="emulated",
+    group="emu",
+    package="hetsched.devices.emulated",
+    variant_kind="cpu",  # it really computes, on a core
+    reserves_cores=True,
+    is_modelled=True,
+    runs_in_threads=True,
+    runs_side_jobs=True,
+)
+
+DEVICE_KINDS = {kind.name: kind for kind in (_CPU, _CUDA, _OPENCL, _EMULATED)}
+"""Kinds by name, in the order in which tables list their devices."""
+
+
+def configured_kind(config_name: str) -> DeviceKind | None:
+    """Return the kind that configurations call `config_name`."""
+    matches = (kind for kind in DEVICE_KINDS.values() if kind.config_name == config_name)
+    return next(matches, None)
+
+
+def kind_of_group(word: str) -> DeviceKind | None:
+    """Return the kind whose group of devices is called `word`, if any."""
+    kinds = DEVICE_KINDS.values()
+    return next((kind for kind in kinds if word in (kind.group, kind.config_name)), None)
+
+
+def group_names() -> list[str]:
+    """Return the names of all groups of devices."""
+    names = [name for kind in DEVICE_KINDS.values() for name in (kind.group, kind.config_name)]
+    return list(dict.fromkeys(names))
 
 
 class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +157,7 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_core(self) -> bool:
         """Whether it is a CPU core or a team of them."""
-        return device_kind(self.kind).is_core
+        return DEVICE_KINDS[self.kind].is_core
 
     @property
     def is_shareable(self) -> bool:
@@ -175,6 +262,10 @@ class Chunk(msgspec.Struct, frozen=True):
     barrier: bool = False
     last: bool = False
     kernel: int = 0
+
+
+MAX_EXACT_KERNEL_CHUNK = 8
+"""Units of the largest chunk for which exactly a core's kernel is made. Arbitrary."""
 
 
 def kernel_chunk(largest: int) -> int:

@@ -24,6 +24,8 @@ A message is one line: what happened, the value, the limit, what to do.
 from __future__ import annotations
 
 import errno
+import os
+import traceback
 from typing import Any
 
 import msgspec
@@ -172,3 +174,41 @@ def from_record(record: ErrorRecord) -> HetschedError:
         error.frames = record.frames
         error.add_note(f"in the code of the workload:\n{record.frames}")
     return error
+
+
+# ---- what the code of a plug-in raises, as an error of its job that says where
+
+MAX_FRAMES = 12
+"""Of a traceback of a plug-in's code: endless recursion has a thousand equal ones."""
+PACKAGE = os.path.dirname(__file__) + os.sep
+
+
+def plug_in_error(what: str, error: BaseException) -> HetschedError:
+    """Return the error of a job whose plug-in raised `error`; `what` failed.
+
+    One of our error tree says itself what is wrong. To be called where the plug-in may hang.
+    """
+    if isinstance(error, HetschedError):
+        own = plain(error)
+        if type(error) is JobFailed:
+            own.frames = error.frames
+        return own
+    frames = _own_frames(error)
+    said = " ".join(text_of(error).split())
+    text = f"{what} failed: {type(error).__name__}: {said}".rstrip(": ")
+    if frames:
+        text += f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})"
+    failure = JobFailed(encodable(text))
+    failure.frames = encodable("".join(traceback.format_list(frames)).rstrip("\n"))
+    return failure
+
+
+def _own_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """Return the frames outside this package, the innermost last.
+
+    Without columns: for carets Python 3.11 would parse the line, which isn't safe beside another
+    thread that parses.
+    """
+    frames = traceback.extract_tb(error.__traceback__, limit=-4 * MAX_FRAMES)
+    own = [frame for frame in frames if not frame.filename.startswith(PACKAGE)][-MAX_FRAMES:]
+    return [traceback.FrameSummary(each.filename, each.lineno, each.name) for each in own]

@@ -12,23 +12,17 @@ from typing import Any
 import scipy.fft
 from scipy.fft import *  # noqa: F403 - what isn't divided
 
+from hetsched.functions import transforms
 from hetsched.functions.session import calls
-from hetsched.functions.transforms import (
-    Library,
-    divisible_transform,
-    on_one_core,
-    originals,
-    scipys_own,
-)
 
 __all__ = ["stats"]
 __all__ += scipy.fft.__all__
 
-_library = Library("scipy.fft", on_one_core, scipys_own)
+_library = transforms.Library("scipy.fft", transforms.on_one_core, transforms.scipys_own)
 
 
 def _function(name: str) -> Any:
-    function = divisible_transform(_library, name, originals[name])
+    function = transforms.divisible_transform(_library, name, transforms.originals[name])
     function.__module__ = __name__
     return function
 
@@ -45,6 +39,6 @@ def stats() -> dict[str, dict[str, int]]:
     """Return for each function how many of its calls were split, and why others weren't."""
     found: dict[str, dict[str, int]] = {}
     for name, what, row in calls.rows():
-        if name in originals:
+        if name in transforms.originals:
             found.setdefault(name, {})[what] = row.calls
     return found

@@ -28,7 +28,7 @@ from hetsched.client.control import TIMEOUT, Control
 from hetsched.client.job import Job, Listener
 from hetsched.dtypes import NUMERIC
 from hetsched.paths import new_file, real_path
-from hetsched.sparse_rows import sparse_arrays
+from hetsched.sparse import sparse_arrays
 from hetsched.transport import messages
 from hetsched.transport.arena import Segment, locate_in_segment
 from hetsched.units import NUMBER_LIMIT, parse_size, parse_time, quoted

@@ -14,14 +14,7 @@ from msgspec import Meta
 from msgspec.structs import asdict, replace
 
 from hetsched import errors, paths
-from hetsched.client.connection import (
-    Connection,
-    EventFollower,
-    JobRequest,
-    OnEvent,
-    OpenRequest,
-    Renew,
-)
+from hetsched.client import connection
 from hetsched.client.job import Job, Listener
 from hetsched.device import DeviceInfo
 from hetsched.explain import Explanation
@@ -79,7 +72,7 @@ class Control:
                 )
             path = Path(folder).absolute() / path.name
         times = checked(_Times, timeout=timeout, reconnect=_reconnect(reconnect))
-        self._connection = Connection(path, times.timeout, times.reconnect)
+        self._connection = connection.Connection(path, times.timeout, times.reconnect)
         prefix = os.urandom(8).hex()  # no other client has the same keys
         self._keys = (f"{prefix}-{number}" for number in itertools.count(1))
         self._finalizer = weakref.finalize(self, self._connection.close)
@@ -230,14 +223,16 @@ class Control:
         request = checked(messages.Clean, states=_listed(states), older=older)
         return self._ask(request, messages.JobNumbers).jobs
 
-    def events(self, callback: OnEvent, jobs: Sequence[int] = ()) -> EventFollower:
+    def events(
+        self, callback: connection.OnEvent, jobs: Sequence[int] = ()
+    ) -> connection.EventFollower:
         """Call ``callback(sequence, state)`` for each state of `jobs`, or of all.
 
         On the thread that serves this client. Present states come first if `jobs` are given, and
         the follower is done when all have ended. The daemon drops what the callback is too slow
         for.
         """
-        follower = EventFollower(callback, jobs)
+        follower = connection.EventFollower(callback, jobs)
         self._connection.send(follower)
         return follower
 
@@ -258,7 +253,7 @@ class Control:
         wanted: JobSpec | int,
         fetch: Callable[[Ended], Any] | None = None,
         follow: Listener | None = None,
-        renew: Renew | None = None,
+        renew: connection.Renew | None = None,
     ) -> Job:
         """Submit a job, or follow the one with a number."""
         request = (
@@ -273,18 +268,18 @@ class Control:
             explain=self._explain,
             follow=follow,
         )
-        self._connection.ask(JobRequest(request, job, renew))
+        self._connection.ask(connection.JobRequest(request, job, renew))
         return job
 
     def _cancel_soon(self, job: int) -> None:
-        self._connection.send(OpenRequest(messages.Cancel(job), messages.JobNumbers))
+        self._connection.send(connection.OpenRequest(messages.Cancel(job), messages.JobNumbers))
 
     def _fetch(self, end: Ended) -> Any:
         """Return what a job's `result` returns: references to arrays here, not the arrays."""
         return {**end.results, **{n: Path(path) for n, path in end.report.outputs.items()}}
 
     def _ask(self, request: messages.Request, kind: type[T], seconds: float | None = None) -> T:
-        answer: T = self._connection.ask(OpenRequest(request, kind), seconds)
+        answer: T = self._connection.ask(connection.OpenRequest(request, kind), seconds)
         return answer
 
 

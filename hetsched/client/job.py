@@ -73,7 +73,6 @@ class Job(Future[Any]):
     # delivering thread. `follow` gets all states, the first once the job has a number.
     def __init__(
         self,
-        ident: int = 0,
         *,
         cancel: Callable[[int], None],
         fetch: Callable[[Ended], Any],
@@ -82,10 +81,10 @@ class Job(Future[Any]):
     ) -> None:
         super().__init__()
         self._pid = os.getpid()
-        self.id, self.durability = ident, ""
+        self.id, self.durability = 0, ""
         self._request_cancel, self._request_explanation = cancel, explain
         self._fetch: Callable[[Ended], Any] | None = fetch
-        self._last_state: JobState = Queued(ident, 0)
+        self._last_state: JobState = Queued(0, 0)
         self._listeners: list[Listener] = [] if follow is None else [follow]
         self._delivery_lock = threading.RLock()
 

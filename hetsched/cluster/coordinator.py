@@ -44,6 +44,8 @@ LINK = "link"
 """The kind of what is known of links: bytes, and their seconds."""
 KINDS = 200
 """The last ones whose speeds are kept."""
+PATIENCE = 30.0
+"""Seconds in which a host has to come when none is left."""
 NEAREST = 5
 """Runs whose median is a model's pace at a size."""
 
@@ -245,8 +247,7 @@ class Follower:
 class Coordinator:
     """Runs one job of `load` units of a `kind` over `hosts`, and learns from it.
 
-    `is_cancelled` is asked each quarter of a second. With no host left, one has `patience` seconds
-    to come. `follow` is called after each part.
+    `is_cancelled` is asked each quarter of a second. `follow` is called after each part.
     """
 
     def __init__(
@@ -259,12 +260,10 @@ class Coordinator:
         *,
         granule: int = 1,
         unit_bytes: int = 0,
-        patience: float = 30.0,
         follow: Callable[[Outcome], object] | None = None,
     ) -> None:
         self._hosts, self._models, self._kind = hosts, models, kind
-        self._epoch, self._granule, self._patience = epoch, granule, patience
-        self._unit_bytes = unit_bytes
+        self._epoch, self._granule, self._unit_bytes = epoch, granule, unit_bytes
         self._tell = Follower(follow)
         self._free: deque[tuple[int, int, int]] = deque([(0, load, 0)])
         """First unit, number, hosts lost with them."""
@@ -310,7 +309,7 @@ class Coordinator:
                         raise error
             if self._given:
                 alone_since = hosts.now()
-            elif hosts.now() - alone_since > self._patience:
+            elif hosts.now() - alone_since > PATIENCE:
                 reasons = "; ".join(f"{h}: {w.lost}" for h, w in outcome.work.items() if w.lost)
                 raise TryAgain(
                     f"no host is left ({reasons or 'none has come'}); {left} of {outcome.load}"

@@ -22,8 +22,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from hetsched.cluster import orders
 from hetsched.cluster.coordinator import (
     MAX_LOSSES,
+    PATIENCE,
     Added,
     Failed,
     Follower,
@@ -40,21 +42,6 @@ from hetsched.cluster.mapping import (
     cheapest_flows,
     quotas,
     tree_flows,
-)
-from hetsched.cluster.orders import (
-    Advance,
-    Collect,
-    Collected,
-    Cut,
-    Notice,
-    Opened,
-    Order,
-    Ready,
-    Saved,
-    Saving,
-    Swept,
-    Unreadable,
-    Unusable,
 )
 from hetsched.cluster.regions import Box, Held, Shape, covers, rectangles
 from hetsched.errors import JobFailed, TryAgain, UsageError
@@ -74,8 +61,8 @@ GAIN = 0.05
 """Of the time of a step: what a new cut must save."""
 SAVE_EVERY = 30.0
 """Seconds between two checkpoints."""
-PATIENCE = 30.0
-"""Seconds that a host has to open a job, and that one has to come when none is left."""
+OPENING = 30.0
+"""Seconds that a host has to open a job."""
 MAX_STRIKES = 3
 """Times between two checkpoints that a host may be lost which hasn't done a sweep, or which others
 can't reach; then it takes no part any more."""
@@ -89,14 +76,14 @@ SAVE_PART = 20
 
 class Told(NamedTuple):
     host: str
-    notice: Notice
+    notice: orders.Notice
 
 
 class StencilHosts(Membership, Protocol):
     def open(self, host: str) -> None:
         """Have a host take part in the present job; it tells `Opened`."""
 
-    def order(self, host: str, order: Order) -> None:
+    def order(self, host: str, order: orders.Order) -> None:
         """Tell a host what to do; a lost one is ignored."""
 
     def drop(self, host: str, reason: str) -> None:
@@ -182,14 +169,14 @@ class StencilOutcome:
 @dataclass
 class _Host:
     since: float
-    savings: tuple[Saving, ...] | None = None
+    savings: tuple[orders.Saving, ...] | None = None
     """None: it hasn't opened the job yet."""
     iteration: int = -1
     """In the present generation; -1: it hasn't its cells yet."""
     has_worked: bool = False
     """It has done a sweep, and others reach it."""
     is_collected: bool = False
-    sweeps: deque[Swept] = field(default_factory=lambda: deque(maxlen=RECENT))
+    sweeps: deque[orders.Swept] = field(default_factory=lambda: deque(maxlen=RECENT))
     lengths: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT))
     """Steps of these sweeps."""
     power: float = math.nan
@@ -200,7 +187,7 @@ class _Host:
         """Median of the seconds of a sweep that aren't its iterations'."""
         return median(max(0.0, s.seconds - s.computing) for s in self.sweeps)
 
-    def of_step(self, seconds: Callable[[Swept], float]) -> float:
+    def of_step(self, seconds: Callable[[orders.Swept], float]) -> float:
         """Return the median of `seconds` of a step."""
         return median(seconds(s) / n for s, n in zip(self.sweeps, self.lengths, strict=True))
 
@@ -323,33 +310,35 @@ class StencilCoordinator:
         if host in self._names:
             self._go_back()
 
-    def _take(self, host: str, notice: Notice) -> None:
+    def _take(self, host: str, notice: orders.Notice) -> None:
         member, is_present = self._members[host], False
-        if not isinstance(notice, Opened | Saved):
+        if not isinstance(notice, orders.Opened | orders.Saved):
             is_present = notice.generation == self._generation
         match notice:
-            case Opened(_, savings):
+            case orders.Opened(_, savings):
                 member.savings = savings
-            case Ready(seconds=seconds) if is_present:
+            case orders.Ready(seconds=seconds) if is_present:
                 member.iteration = self.outcome.iteration
                 self._cut_seconds = max(self._cut_seconds, seconds)
-            case Swept() if is_present:
+            case orders.Swept() if is_present:
                 self._add(host, member, notice)
-            case Saved(_, name, owner, seconds, error):
+            case orders.Saved(_, name, owner, seconds, error):
                 if self._saving is not None and name == self._saving.name:
                     self._missing.discard((owner, host))
                     self._save_seconds = max(self._save_seconds, seconds)
                     if error:
                         self._warn(f"{host}: no checkpoint: {error}")
                         self._saving, self._saved_at = None, self._hosts.now()
-            case Unusable(host=other, reason=reason) if is_present and other in self._members:
+            case orders.Unusable(host=other, reason=reason) if (
+                is_present and other in self._members
+            ):
                 self._members[other].has_worked = False
                 self._hosts.drop(other, reason)
-            case Unreadable(reason=reason) if is_present:
+            case orders.Unreadable(reason=reason) if is_present:
                 self._warn(f"{host}: {reason}")
                 self._checkpoint = None
                 self._go_back()
-            case Collected() if is_present:
+            case orders.Collected() if is_present:
                 member.is_collected = True
 
     def _warn(self, text: str) -> None:
@@ -357,7 +346,7 @@ class StencilCoordinator:
         if len(self.outcome.warnings) < MAX_WARNINGS:
             self.outcome.warnings.append(text)
 
-    def _add(self, host: str, member: _Host, swept: Swept) -> None:
+    def _add(self, host: str, member: _Host, swept: orders.Swept) -> None:
         member.has_worked = True
         member.lengths.append(swept.iteration - member.iteration)
         member.sweeps.append(swept)
@@ -376,7 +365,7 @@ class StencilCoordinator:
         """Order what comes next, if the hosts are far enough."""
         now = self._hosts.now()
         for host, member in list(self._members.items()):
-            if member.savings is None and now - member.since > PATIENCE:
+            if member.savings is None and now - member.since > OPENING:
                 self._hosts.drop(host, "it hasn't opened the job")
         open_ones = [h for h, member in self._members.items() if member.savings is not None]
         if not self._held:
@@ -396,7 +385,7 @@ class StencilCoordinator:
         if floor == self._job.steps:
             self._is_collecting = True
             for host in {held.host for held in self._held}:
-                self._hosts.order(host, Collect(self._epoch, self._generation))
+                self._hosts.order(host, orders.Collect(self._epoch, self._generation))
         elif self._stops:
             if floor == self._until:
                 self._cut(open_ones, self._held, floor)
@@ -428,7 +417,7 @@ class StencilCoordinator:
             self._saving_since = now
         self._until = until
         for host in active:
-            order = Advance(
+            order = orders.Advance(
                 self._epoch,
                 self._generation,
                 until,
@@ -519,7 +508,9 @@ class StencilCoordinator:
             self.outcome.work.setdefault(host, StencilWork()).blocks = blocks
             self.outcome.work[host].lost = ""
         depth = width * self._job.reach
-        order = Cut(self._epoch, self._generation, iteration, depth, sources, self._held, saved)
+        order = orders.Cut(
+            self._epoch, self._generation, iteration, depth, sources, self._held, saved
+        )
         for host in {*names} | {h for h, _ in sources if h in self._members}:
             self._hosts.order(host, order)
 

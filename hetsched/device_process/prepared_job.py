@@ -16,10 +16,10 @@ from hetsched.device_process import fill_and_check
 from hetsched.device_process.arrays import Attachments, HostArrays
 from hetsched.device_process.epochs import EpochRunner, IterativeRun
 from hetsched.devices.base import Device, DeviceFault, DeviceJob, DeviceOutOfMemory
+from hetsched.errors import plug_in_error
 from hetsched.memory import MemoryDemand
 from hetsched.paths import cache_dir
 from hetsched.plans.slots import SlotAllocator, slot_bytes
-from hetsched.plug_in_errors import plug_in_error
 from hetsched.transport import device_messages
 from hetsched.workload import ArraySpec, BaseWorkload, Iterative, find
 from hetsched.workload.protocol import decode_params

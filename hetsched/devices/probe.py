@@ -1,6 +1,6 @@
 """Finds the devices of a configuration on this machine, and the processes that host them.
 
-Each kind finds and opens its own devices: it is one entry of `hetsched.device_kinds.DEVICE_KINDS`
+Each kind finds and opens its own devices: it is one entry of `hetsched.device.DEVICE_KINDS`
 and a package with two modules, whose vendor libraries are imported inside the functions.
 
 ``probe`` has ``probe(tables, pool)``, for the ``[[device]]`` tables of the kind with their indices
@@ -24,8 +24,7 @@ from typing import TypeVar
 import msgspec
 
 from hetsched.config import Config, DeviceConfig
-from hetsched.device import DeviceInfo
-from hetsched.device_kinds import DEVICE_KINDS, DeviceKind, configured_kind
+from hetsched.device import DEVICE_KINDS, DeviceInfo, DeviceKind, configured_kind
 from hetsched.devices.base import Device
 from hetsched.errors import ConfigError, Unavailable
 from hetsched.machine_limits import ControlGroups

@@ -12,12 +12,11 @@ from typing import Any
 
 import msgspec
 
-from hetsched.errors import DataError, HetschedError
+from hetsched.errors import DataError, HetschedError, plug_in_error
 from hetsched.functions.function import current_function, find_function, identity
 from hetsched.functions.map import make_call
 from hetsched.memory import MemoryDemand
 from hetsched.paths import split_path
-from hetsched.plug_in_errors import plug_in_error
 from hetsched.workload import Arrays, ArraySpec, Variant, Workload
 from hetsched.workload.protocol import array_bytes
 

@@ -17,12 +17,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from hetsched.errors import HetschedError, JobFailed, UsageError
+from hetsched.errors import HetschedError, JobFailed, UsageError, plug_in_error
 from hetsched.functions.call import Call, together
 from hetsched.functions.function import current_function, find_function, function_name, undecorated
 from hetsched.functions.session import session
 from hetsched.functions.workload import CALL, Function, FunctionParams
-from hetsched.plug_in_errors import plug_in_error
 from hetsched.workload import Arrays, ArraySpec, Variant
 
 REFERENCE = f"{__name__}:ProcessFunction"

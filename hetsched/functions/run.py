@@ -18,17 +18,10 @@ import msgspec
 import numpy as np
 
 from hetsched.errors import DataError, HetschedError, InternalError, JobFailed, UsageError
+from hetsched.functions import processes
 from hetsched.functions.call import HANDING, Call, Outdated, Race, compute_in_threads
 from hetsched.functions.function import asked, function_name, identity, twins_of
 from hetsched.functions.outputs import Outputs
-from hetsched.functions.processes import MIN_SECONDS as MIN_PROCESS_SECONDS
-from hetsched.functions.processes import REFERENCE as PROCESS
-from hetsched.functions.processes import (
-    failed_units,
-    measure_lock,
-    process_job,
-    reason_against,
-)
 from hetsched.functions.session import SMALL, SPLIT, calls, session
 from hetsched.functions.workload import (
     CALL,
@@ -139,14 +132,14 @@ class Kind:
     def may_hold_lock(self, units: int) -> bool:
         if self.calls % RETRY_CALLS == 0:
             self.holds_lock = None
-        is_long = min(self.alone) * units > MIN_PROCESS_SECONDS
+        is_long = min(self.alone) * units > processes.MIN_SECONDS
         return self.holds_lock is None and is_long and len(os.sched_getaffinity(0)) > 1
 
     def is_faster_alone(self, units: int, overhead: float) -> bool:
         alone = min(self.alone)  # disturbances only make times longer
         if alone * units <= overhead:
             return True
-        if self.holds_lock and (self.stays or alone * units < MIN_PROCESS_SECONDS):
+        if self.holds_lock and (self.stays or alone * units < processes.MIN_SECONDS):
             return True
         is_tried = len(self.divided) < MIN_DIVIDED or self.calls % RETRY_CALLS == 0
         return not is_tried and alone <= min(self.divided)
@@ -226,9 +219,9 @@ class Run:
         kind.calls += 1
         call.twins = self._twins(kind)
         if self._is_users and not call.twins and kind.may_hold_lock(end - done):
-            done, seen, kind.holds_lock = measure_lock(call, done, end)
+            done, seen, kind.holds_lock = processes.measure_lock(call, done, end)
             kind.alone.extend(seen)
-            if kind.holds_lock and (reason := reason_against(call)):
+            if kind.holds_lock and (reason := processes.reason_against(call)):
                 kind.stay(call, reason)
         rest, begun = end - done, time.perf_counter()
         is_short = self._is_short(kind, rest)
@@ -409,16 +402,16 @@ class Run:
         function raises, by computing the same block here.
         """
         call = self._call
-        params, arrays = process_job(call, common, done, end)
+        params, arrays = processes.process_job(call, common, done, end)
         failure: HetschedError | None = None
         try:
             try:
-                self._run_job(local, PROCESS, arrays, out, params)
+                self._run_job(local, processes.REFERENCE, arrays, out, params)
                 return True
             except HetschedError as error:
                 failure = error
             call.is_cancelled = False
-            if (units := failed_units(failure)) is not None:
+            if (units := processes.failed_units(failure)) is not None:
                 call.compute_here(*units)
             if isinstance(failure, JobFailed):  # such as the end of a process: not of this one
                 failure.add_note(f"hetsched: {function_name(call.f)}, in processes of its own")

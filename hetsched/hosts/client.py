@@ -14,7 +14,6 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,21 +29,9 @@ from hetsched.functions.function import find_function, function_name, undecorate
 from hetsched.functions.map import checked_options, make_call
 from hetsched.functions.outputs import NewFile, Outputs
 from hetsched.functions.workload import Layout as UnitLayout
-from hetsched.hosts.channel import (
-    MAX_PATIENCE,
-    MIN_PATIENCE,
-    PATIENCE,
-    Ask,
-    LinkTimes,
-    Mapped,
-    Measure,
-    Part,
-    Place,
-    Status,
-)
+from hetsched.hosts import channel
 from hetsched.hosts.grid_hosts import GridHosts, GridSpec
 from hetsched.hosts.grid_messages import Open, layouts
-from hetsched.hosts.links import LARGE, measure
 from hetsched.hosts.shared_files import RowFile, absolute, place_in
 from hetsched.hosts.tcp import ClusterSpec, Rows, TcpHosts
 from hetsched.machine_limits import free_memory
@@ -125,28 +112,30 @@ class ClusterClient:
         """Return why members of the cluster take no part."""
         return self._hosts.refusals()
 
-    def status(self) -> dict[str, Status | None]:
+    def status(self) -> dict[str, channel.Status | None]:
         """Return what each host does; None if it doesn't answer within a second."""
-        answers = self._hosts.ask(dict.fromkeys(self.hosts(), Ask), STATUS_SECONDS)
+        answers = self._hosts.ask(dict.fromkeys(self.hosts(), channel.Ask), STATUS_SECONDS)
         return {host: answers.get(host) for host in self.hosts()}
 
-    def measure_links(self) -> dict[tuple[str, str], LinkTimes | errors.HetschedError]:
+    def measure_links(self) -> dict[tuple[str, str], channel.LinkTimes | errors.HetschedError]:
         """Measure the links from here, "", to each host, and those of each pair of hosts.
 
         One after the other. Those from here tell later jobs about hosts that they know nothing of.
         """
-        found: dict[tuple[str, str], LinkTimes | errors.HetschedError] = {}
+        found: dict[tuple[str, str], channel.LinkTimes | errors.HetschedError] = {}
         places = {name: link.place for name, link in self._hosts.links().items()}
         for target, place in places.items():
             try:
-                link = measure(target, place, self._hosts.context)
+                link = channel.measure(target, place, self._hosts.context)
                 found["", target] = link
-                self._models.learn(LINK, target, LARGE, link.latency + LARGE / link.bandwidth)
+                self._models.learn(
+                    LINK, target, channel.LARGE, link.latency + channel.LARGE / link.bandwidth
+                )
             except errors.HetschedError as error:
                 found["", target] = error
         self._models.save()
         for source, target in itertools.combinations(places, 2):
-            question = functools.partial(Measure, host=target, place=places[target])
+            question = functools.partial(channel.Measure, host=target, place=places[target])
             answer = self._hosts.ask({source: question}, MEASURE_SECONDS).get(source)
             if answer is None:
                 found[source, target] = errors.Unavailable(f"{source} doesn't answer")
@@ -193,7 +182,7 @@ class ClusterClient:
         check_process(self._pid)
         options = {"devices": devices, "memory_limit": memory_limit, "verify": verify}
         options = {name: value for name, value in options.items() if value is not None}
-        job = _resolve(workload, arrays, seed, params)
+        job = _Resolved(workload, arrays, seed, params)
         results = _JobResults(job, out, force)
         spec: ClusterSpec | GridSpec
         try:
@@ -250,12 +239,12 @@ class ClusterClient:
             positions = list(enumerate(call.positions))
             options = {"memory": memory, "devices": devices}
             spec = ClusterSpec(
-                part=Part(
+                part=channel.Part(
                     next(self._epochs),
                     name,
                     {key: plain_value(key, value) for key, value in kwargs.items()},
                     {key: value for key, value in options.items() if value is not None},
-                    Mapped(call.axis, overlap, None if dtype is None else str(call.dtype)),
+                    channel.Mapped(call.axis, overlap, None if dtype is None else str(call.dtype)),
                 ),
                 load=call.load,
                 split={str(i): call.split[at] for i, (is_split, at) in positions if is_split},
@@ -291,7 +280,7 @@ class ClusterClient:
     def _spec(self, job: _Resolved, results: _JobResults, options: dict[str, Any]) -> ClusterSpec:
         specs = job.specs
         return ClusterSpec(
-            part=Part(next(self._epochs), job.workload, _own(job), options),
+            part=channel.Part(next(self._epochs), job.workload, job.own_params(), options),
             load=job.load,
             split={n: a for n, a in job.inputs.items() if not specs[n].is_whole},
             whole={n: a for n, a in job.inputs.items() if specs[n].is_whole},
@@ -400,71 +389,75 @@ class ClusterClient:
             raise errors.Cancelled("the job was cancelled")
 
 
-@dataclass(frozen=True)
 class _Resolved:
-    """A job as submitted: parameters as given and all, and its arrays."""
+    """A job with all parameters, `p`, and inputs. Raises UsageError, DataError, InputMissing."""
 
-    workload: str
-    """Its name, or where hosts import it."""
-    plug_in: Any
-    params: dict[str, Any]
-    p: Any
-    load: int
-    inputs: dict[str, Any]
-    """Of np.ndarray, or `Stored` where hosts read the file."""
-    paths: dict[str, str]
-    specs: dict[str, ArraySpec]
-
-
-def _resolve(workload: str, arrays: Any, seed: int, params: dict[str, Any]) -> _Resolved:
-    """Return a job with all parameters and inputs. Raises UsageError, DataError, InputMissing."""
-    plug_in = find(workload)
-    params = {name: plain_value(name, value) for name, value in params.items()}
-    if isinstance(arrays, Mapping) or arrays is None:
-        given = dict(arrays or {})
-    elif plug_in.only_input is not None:
-        given = {plug_in.only_input: arrays}
-    else:
-        raise errors.UsageError(f"{workload} has several inputs: give a mapping of their names")
-    if "" in given and plug_in.only_input is not None:
-        given[plug_in.only_input] = given.pop("")
-    inputs: dict[str, Any] = {}
-    paths: dict[str, str] = {}
-    with contextlib.ExitStack() as closers:
-        for name, value in given.items():
-            is_file = is_path(value)
-            inputs[name] = open_array(value, 0, closers) if is_file else np.asarray(value)
-        params = dict(sizes_as_text(plug_in, params))
-        p = plug_in.infer(params, {n: (a.shape, str(a.dtype)) for n, a in inputs.items()})
-        load = plug_in.load(p)
-        specs = {spec.name: spec for spec in plug_in.arrays(p)}
-        for name, array in inputs.items():
-            is_divided = not isinstance(plug_in, Iterative) and not specs[name].is_whole
-            if is_divided and _has_rows(array, given[name]):
-                paths[name] = absolute(given[name])
-            elif isinstance(array, Stored):
-                inputs[name] = array[: array.shape[0]]
-    for spec in specs.values():
-        if spec.is_input and spec.name not in inputs:
-            if spec.name in plug_in.optional_inputs:
-                continue
-            shape, dtype = spec.shape(load), np.dtype(spec.dtype)
-            needed, free = math.prod(shape) * dtype.itemsize, free_memory()
-            if needed > free:
-                raise errors.DataError(
-                    f"{spec.name}: generating {dtype} {shape} takes {format_bytes(needed)};"
-                    f" {format_bytes(int(free))} are free: use smaller sizes"
+    def __init__(self, workload: str, arrays: Any, seed: int, params: dict[str, Any]) -> None:
+        self.workload = workload
+        """Its name, or where hosts import it."""
+        self.plug_in: Any = find(workload)
+        self.inputs: dict[str, Any] = {}
+        """Of np.ndarray, or `Stored` where hosts read the file."""
+        self.paths: dict[str, str] = {}
+        given = {} if arrays is None else arrays
+        given = dict(given) if isinstance(given, Mapping) else {"": given}
+        if "" in given:
+            if self.plug_in.only_input is None:
+                raise errors.UsageError(
+                    f"{workload} has several inputs: give a mapping of their names"
                 )
-            inputs[spec.name] = np.empty(shape, dtype)
-            plug_in.generate(p, seed, spec.name, 0, inputs[spec.name])
-    return _Resolved(workload, plug_in, params, p, load, inputs, paths, specs)
+            given[self.plug_in.only_input] = given.pop("")
+        with contextlib.ExitStack() as closers:
+            for name, value in given.items():
+                is_file = is_path(value)
+                self.inputs[name] = open_array(value, 0, closers) if is_file else np.asarray(value)
+            plain = {name: plain_value(name, value) for name, value in params.items()}
+            self.params = dict(sizes_as_text(self.plug_in, plain))
+            self.p = self.plug_in.infer(self.params, self.shapes)
+            self.load = self.plug_in.load(self.p)
+            self.specs = {spec.name: spec for spec in self.plug_in.arrays(self.p)}
+            for name, array in self.inputs.items():
+                is_divided = not (isinstance(self.plug_in, Iterative) or self.specs[name].is_whole)
+                if is_divided and _has_rows(array, given[name]):
+                    self.paths[name] = absolute(given[name])
+                elif isinstance(array, Stored):
+                    self.inputs[name] = array[: array.shape[0]]
+        for spec in self.specs.values():
+            is_missing = spec.is_input and spec.name not in self.inputs
+            if is_missing and spec.name not in self.plug_in.optional_inputs:
+                self._generate(spec, seed)
+
+    @property
+    def shapes(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        return {name: (array.shape, str(array.dtype)) for name, array in self.inputs.items()}
+
+    def _generate(self, spec: ArraySpec, seed: int) -> None:
+        shape, dtype = spec.shape(self.load), np.dtype(spec.dtype)
+        needed, free = math.prod(shape) * dtype.itemsize, free_memory()
+        if needed > free:
+            raise errors.DataError(
+                f"{spec.name}: generating {dtype} {shape} takes {format_bytes(needed)};"
+                f" {format_bytes(int(free))} are free: use smaller sizes"
+            )
+        self.inputs[spec.name] = np.empty(shape, dtype)
+        self.plug_in.generate(self.p, seed, spec.name, 0, self.inputs[spec.name])
+
+    def own_params(self) -> dict[str, Any]:
+        """Return the parameters that don't follow from the arrays, as the load does in parts."""
+        params = self.params
+        for name in params:
+            fewer = {other: value for other, value in params.items() if other != name}
+            with contextlib.suppress(errors.HetschedError):
+                if self.plug_in.infer(fewer, self.shapes) == self.p:
+                    params = fewer
+        return params
 
 
 class _ResultFiles:
     """Of the results of a job, those to which hosts may write, too."""
 
     def __init__(self) -> None:
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, channel.Place] = {}
         self._files: dict[str, RowFile] = {}
 
     def _add_file(self, name: str, array: Any) -> None:
@@ -633,25 +626,13 @@ class _JobResults(_ResultFiles):
         self._close_files()
 
 
-def _own(job: _Resolved) -> dict[str, Any]:
-    """Return the parameters that don't follow from the arrays, as the load does in each part."""
-    params = job.params
-    found = {name: (array.shape, str(array.dtype)) for name, array in job.inputs.items()}
-    for name in params:
-        fewer = {other: value for other, value in params.items() if other != name}
-        with contextlib.suppress(errors.HetschedError):
-            if job.plug_in.infer(fewer, found) == job.p:
-                params = fewer
-    return params
-
-
 def connect(
     cluster: str,
     *,
     security: Any = None,
     insecure: bool = False,
     timeout: float = 30.0,
-    patience: float = PATIENCE,
+    patience: float = channel.PATIENCE,
 ) -> ClusterClient:
     """Return a client of the hosts that are workers of the Dask cluster at `cluster`.
 
@@ -667,9 +648,10 @@ def connect(
     ------
     UsageError, Unavailable, NotPermitted, ProtocolError
     """
-    if not isinstance(patience, int | float) or not MIN_PATIENCE <= patience <= MAX_PATIENCE:
+    low, high = channel.MIN_PATIENCE, channel.MAX_PATIENCE
+    if not isinstance(patience, int | float) or not low <= patience <= high:
         raise errors.UsageError(
-            f"patience: {quoted(patience)} should be {MIN_PATIENCE:g} to {MAX_PATIENCE:g} seconds"
+            f"patience: {quoted(patience)} should be {low:g} to {high:g} seconds"
         )
     try:
         from hetsched.hosts.dask_hosts import DaskHosts

@@ -71,7 +71,6 @@ class DaskHosts(TcpHosts):
         insecure: bool = False,
         timeout: float = 30.0,
         patience: float = PATIENCE,
-        settings: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(patience)
         _check_address(address, insecure)
@@ -97,7 +96,7 @@ class DaskHosts(TcpHosts):
             raise errors.Unavailable(f"no scheduler at {address}: {_line(error)}") from None
         arguments = self._dask.security.get_connection_args("client")
         self._context: ssl.SSLContext | None = arguments.get("ssl_context")
-        self._address, self._settings = address, settings or {}
+        self._address = address
         self._workers: set[str] | None = None
         """None: not known yet."""
         self._joined: dict[str, Link] = {}
@@ -115,16 +114,12 @@ class DaskHosts(TcpHosts):
     def close(self) -> None:
         """Close all connections; the hosts stay."""
         super().close()
-
-        def hide(record: logging.LogRecord) -> bool:
-            return False
-
         logger = logging.getLogger("distributed.client")
-        logger.addFilter(hide)  # of a scheduler that has gone: a traceback
+        logger.disabled = True  # of a scheduler that has gone it shows a traceback
         try:
             self._dask.close(CLOSE)
         finally:
-            logger.removeFilter(hide)
+            logger.disabled = False
 
     def refusals(self) -> list[errors.HetschedError]:
         with self._changed:
@@ -201,7 +196,7 @@ class DaskHosts(TcpHosts):
             raise errors.ProtocolError(
                 f"{worker}: has hetsched {version}, you have {hetsched.__version__}"
             )
-        machine, interface, port, token = self._run(worker, place, self._settings)
+        machine, interface, port, token = self._run(worker, place)
         return self.join(machine, (interface, port), token, self._context)
 
     def _run(self, worker: str, function: Callable[..., Any], *arguments: Any) -> Any:

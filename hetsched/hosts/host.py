@@ -35,10 +35,9 @@ from hetsched.functions.map import make_call
 from hetsched.functions.named import function_error
 from hetsched.functions.run import run_call
 from hetsched.hosts import channel
-from hetsched.hosts.channel import HANDSHAKE, Channel, bytes_of, receive_now, send_now
+from hetsched.hosts.channel import HANDSHAKE, Channel, bytes_of, measure, receive_now, send_now
 from hetsched.hosts.grid_messages import Cells, Close, Copy, Open, layouts
 from hetsched.hosts.grid_run import GridRun, Runs
-from hetsched.hosts.links import measure
 from hetsched.hosts.shared_files import RowFile, read_rows, sees
 from hetsched.hosts.worker import Settings
 
@@ -60,7 +59,7 @@ class Host:
     def __init__(self, settings: Settings) -> None:
         self._token = settings.token
         self._context, self.outgoing = _contexts(settings)
-        self.jobs, self.grids = _submitter(settings), Runs()
+        self.jobs, self.grids = _submitter(), Runs()
         self._lock = threading.Lock()
         self._greeters = ThreadPoolExecutor(GREETERS, "hetsched-greeter")
         self._strangers: dict[socket.socket, None] = {}
@@ -354,11 +353,10 @@ def _contexts(settings: Settings) -> tuple[ssl.SSLContext | None, ssl.SSLContext
     return incoming["ssl_context"], outgoing["ssl_context"]
 
 
-def _submitter(settings: Settings) -> hetsched.Client | hetsched.Local:
-    if not settings.embedded:
-        with contextlib.suppress(errors.Unavailable):
-            return hetsched.Client(settings.endpoint)
-    return hetsched.Local(settings.config)
+def _submitter() -> hetsched.Client | hetsched.Local:
+    with contextlib.suppress(errors.Unavailable):
+        return hetsched.Client()
+    return hetsched.Local()
 
 
 def _accept_all(listener: socket.socket, host: Host) -> None:

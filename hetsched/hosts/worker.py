@@ -28,11 +28,6 @@ class Settings(msgspec.Struct, frozen=True):
     ca: str = ""
     certificate: str = ""
     key: str = ""
-    endpoint: str | None = None
-    embedded: bool = False
-    """Run an engine in this process even if the host has a daemon."""
-    config: str | None = None
-    """Of the engine in this process."""
 
 
 def _start(settings: Settings) -> tuple[int, subprocess.Popen[bytes]]:
@@ -63,7 +58,7 @@ def _start(settings: Settings) -> tuple[int, subprocess.Popen[bytes]]:
         late.cancel()
 
 
-async def place(settings: dict[str, Any], dask_worker: Any) -> tuple[str, str, int, str]:
+async def place(dask_worker: Any) -> tuple[str, str, int, str]:
     """Return (machine, interface, port, token) of a worker's child, started unless it runs.
 
     Runs in the Dask worker, whose event loop it must not block.
@@ -79,7 +74,6 @@ async def place(settings: dict[str, Any], dask_worker: Any) -> tuple[str, str, i
                 ca=security.tls_ca_file or "",
                 certificate=security.tls_worker_cert or "",
                 key=security.tls_worker_key or "",
-                **settings,
             )
             dask_worker.hetsched = (chosen, *await asyncio.to_thread(_start, chosen))
         chosen, port, _ = dask_worker.hetsched

@@ -40,15 +40,10 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "Affine": "functions",
-        "Akima": "splines",
-        "Constant": "functions",
-        "Curve": "functions",
-        "DeviceModel": "device_model",
-        "Knot": "confidence",
-        "PhaseCurve": "phases",
-        "PiecewiseLinear": "functions",
-        "Polyline": "functions",
-        "SpeedFunction": "functions",
+        "confidence": "Knot",
+        "device_model": "DeviceModel",
+        "functions": "Affine Constant Curve PiecewiseLinear Polyline SpeedFunction",
+        "phases": "PhaseCurve",
+        "splines": "Akima",
     },
 )

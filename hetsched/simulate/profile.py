@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from hetsched.config import Config, Cost, DeviceConfig, check_costs
-from hetsched.device import DeviceInfo
-from hetsched.device_kinds import DeviceKind, configured_kind
+from hetsched.device import DeviceInfo, DeviceKind, configured_kind
 from hetsched.errors import ConfigError
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, Curve, DeviceModel, PiecewiseLinear, Polyline

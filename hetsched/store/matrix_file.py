@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from hetsched import errors
-from hetsched.sparse_rows import MAX_INT32, sparse_arrays, value_dtype
+from hetsched.sparse import MAX_INT32, sparse_arrays, value_dtype
 from hetsched.store import input_files
 from hetsched.store.reader_process import START_SECONDS, read_apart, serve
 from hetsched.units import format_bytes
@@ -152,7 +152,7 @@ def _npz_header(path: str, archive: zipfile.ZipFile) -> MatrixHeader:
         rows, columns = map(int, np.frombuffer(member.read(2 * kind.itemsize), kind))
     if min(rows, columns) < 0:
         raise errors.DataError(f"{path}: a sparse matrix of shape {rows}x{columns}")
-    return MatrixHeader((rows, columns), value_dtype(path, dtype).name, math.prod(shape))
+    return MatrixHeader((rows, columns), value_dtype(path, dtype), math.prod(shape))
 
 
 # ---- reading

@@ -25,9 +25,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin
 import msgspec
 
 from hetsched.dtypes import DtypeChoice
-from hetsched.errors import DataError, UsageError
+from hetsched.errors import DataError, UsageError, plug_in_error
 from hetsched.memory import MemoryDemand
-from hetsched.plug_in_errors import plug_in_error
 from hetsched.sparse import SparseMatrix
 from hetsched.units import closest_hint, quoted
 

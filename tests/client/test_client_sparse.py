@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 
 from hetsched.errors import DataError, UsageError
-from hetsched.sparse_rows import sparse_arrays
+from hetsched.sparse import sparse_arrays
 
 
 def dense(seed: int) -> np.ndarray:

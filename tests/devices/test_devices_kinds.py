@@ -8,7 +8,7 @@ import pytest
 
 import hetsched
 from hetsched.config import parse
-from hetsched.device_kinds import DEVICE_KINDS, DeviceKind
+from hetsched.device import DEVICE_KINDS, DeviceKind
 from hetsched.errors import ConfigError
 
 TOY = DeviceKind(

@@ -9,7 +9,7 @@ import pytest
 
 import hetsched
 from hetsched.config import parse
-from hetsched.device_kinds import DEVICE_KINDS
+from hetsched.device import DEVICE_KINDS
 
 MIB = 1 << 20
 

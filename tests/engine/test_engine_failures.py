@@ -10,7 +10,7 @@ from hetsched.engine.failures import (
     Failures,
     VariantKey,
 )
-from hetsched.plug_in_errors import plug_in_error
+from hetsched.errors import plug_in_error
 
 DEVICES = ("gpu0", "cpu0")
 VARIANT: VariantKey = ("cpu", "m:toy", "numpy")

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,13 +24,14 @@ LBM = Path(__file__).parents[2] / "examples" / "lbm"
 
 
 class HostProcess:
-    """`python -m hetsched.hosts.host`, reached at `address`; it has one core unless told."""
+    """`python -m hetsched.hosts.host`, reached at `address`; it has one core, or `all_cores`."""
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
+    def __init__(self, folder: Path, all_cores: bool = False) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
         config = folder / "one-core.toml"
         config.write_text('[[device]]\nkind = "cpu"\ncount = 1\n')
         places = {"HETSCHED_STATE_DIR": str(folder), "HETSCHED_RUNTIME_DIR": str(folder)}
+        places["HETSCHED_CONFIG"] = "" if all_cores else str(config)
         places["PYTHONPATH"] = str(LBM)  # a plug-in that hosts import where they are told
         self.process = subprocess.Popen(
             [sys.executable, "-m", "hetsched.hosts.host"],
@@ -40,9 +40,7 @@ class HostProcess:
             env={**os.environ, **places},
         )
         assert self.process.stdin is not None
-        settings = {"token": TOKEN, "embedded": True, "config": str(config), **settings}
-        text = json.dumps(settings)
-        self.process.stdin.write(text.encode() + b"\n")
+        self.process.stdin.write(json.dumps({"token": TOKEN}).encode() + b"\n")
         self.process.stdin.flush()
 
     @functools.cached_property
@@ -67,7 +65,7 @@ class HostProcess:
             raise
 
 
-Starter = Callable[..., HostProcess]
+Starter = Callable[[], HostProcess]
 
 
 @pytest.fixture
@@ -75,8 +73,8 @@ def start_host(tmp_path: Path) -> Iterator[Starter]:
     with ExitStack() as stack:
         numbers = itertools.count()
 
-        def start(**settings: Any) -> HostProcess:
-            host = HostProcess(tmp_path / f"host{next(numbers)}", **settings)
+        def start() -> HostProcess:
+            host = HostProcess(tmp_path / f"host{next(numbers)}")
             stack.callback(host.close)
             return host
 
@@ -87,7 +85,7 @@ def start_host(tmp_path: Path) -> Iterator[Starter]:
 def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[HostProcess]]:
     folder = tmp_path_factory.mktemp("hosts")
     # More cores in all than the machine has take turns in each step of a grid: one host has them.
-    started = [HostProcess(folder / "0", config=None), HostProcess(folder / "1")]
+    started = [HostProcess(folder / "0", all_cores=True), HostProcess(folder / "1")]
     yield started
     for process in started:
         process.close()

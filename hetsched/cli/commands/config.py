@@ -15,7 +15,7 @@ from hetsched.cli.app import COMPLETE, Group, group
 from hetsched.cli.flags import ConfigName, Force, Json, argument, option, switch
 from hetsched.cli.terminal import answer, note, out, out_lines
 from hetsched.config import load, located, shipped
-from hetsched.device_kinds import configured_kind
+from hetsched.device import configured_kind
 from hetsched.errors import Unavailable, UsageError
 from hetsched.text import columns, grouped_rows
 from hetsched.units import format_bytes

@@ -22,8 +22,7 @@ import numpy as np
 
 from hetsched import __version__, errors
 from hetsched.bounded_cache import BoundedCache
-from hetsched.device import DeviceInfo
-from hetsched.device_kinds import group_names, kind_of_group
+from hetsched.device import DeviceInfo, group_names, kind_of_group
 from hetsched.engine.admission.job_uses import JobUses
 from hetsched.engine.admission.resolved_job import (
     Declaration,

@@ -21,11 +21,11 @@ import numpy as np
 from hetsched import errors
 from hetsched.dtypes import NUMERIC
 from hetsched.engine.threads import enter
+from hetsched.errors import plug_in_error
 from hetsched.iterations.home import PARTIALS, Part, partials_shape, stages_of, state_shape
 from hetsched.iterations.saved_state import SAVED, saved_shapes
 from hetsched.job import ArenaRef, FileOut, JobSpec, Schedule
 from hetsched.memory import MemoryDemand
-from hetsched.plug_in_errors import plug_in_error
 from hetsched.sparse import Shapes
 from hetsched.store import output_files
 from hetsched.transport.control import CONTROL, control_words

@@ -13,8 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from hetsched import errors
-from hetsched.device import Chunk, DeviceInfo
-from hetsched.device_kinds import DEVICE_KINDS
+from hetsched.device import DEVICE_KINDS, Chunk, DeviceInfo
 from hetsched.devices.accelerator.rows import piece_overhead
 from hetsched.engine.admission.resolved_job import ResolvedJob, declared_demand, declared_variants
 from hetsched.engine.planning.planning_state import JobKind, PlanningState, job_kind
