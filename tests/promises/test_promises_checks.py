@@ -56,6 +56,7 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"arrays": {5: np.ones(3)}}, ["arrays: 5", "name"]),
     ({"out": {5: np.ones(3)}}, ["out: 5", "name"]),
     ({"out": [1]}, ["out: [1]", "NumPy array", "path of a new file"]),
+    ({"out": "z.png"}, ["z.png", "the name must end with .npy"]),
     ({"out": {"Y": None}}, ["out Y: None", "NumPy array"]),
     ({"balance": "best"}, ["balance: 'best'", "auto, functional"]),
     ({"warm_up": 3}, ["warm_up: 3", "one of dfpa"]),
@@ -118,6 +119,7 @@ def test_numpys_numbers_shapes_and_dtypes_are_taken(engine: Any) -> None:
     job = engine.submit(TOY, units=np.int64(4), dtype=np.dtype("f4"), **words, **limits)
     assert job.result(60).dtype == "float32"
     assert (job.report.params["units"], job.report.verified) == (4, True)
+    assert engine.submit("fft", batch=(4, 8, 8)).result(60).shape == (4, 8, 8)
 
 
 @pytest.mark.parametrize("endpoint", [5, b"run", "a\0b"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import pickle
 import threading
 import warnings
 import weakref
@@ -149,6 +150,17 @@ def test_a_callback_of_local_may_make_calls_that_need_not_wait(local: hetsched.L
         in_a_callback(local, local.close)
 
 
+def test_a_job_is_no_array_and_neither_it_nor_its_engine_can_be_sent_elsewhere(
+    engine: Any,
+) -> None:
+    job = engine.submit("fft", batch="1x8x8")
+    with refused(2, "is a job: give its result()"):
+        engine.submit("fft", job)
+    for held in (engine, job):
+        with pytest.raises(TypeError, match="belongs to its process"):
+            pickle.dumps(held)
+
+
 def test_asyncio_can_await_a_job(engine: Any) -> None:
     async def story() -> Any:
         return await engine.submit(TOY, np.ones((1, 4)), units=1)
@@ -205,3 +217,8 @@ def test_no_thread_is_left_of_a_client(daemon: Daemon) -> None:
         del client
     gc.collect()
     until(lambda: threading.active_count() <= before)
+
+
+def test_workloads_and_errors_are_found_in_the_package() -> None:
+    assert {"fft", "matrix_update", "pcg"} <= set(hetsched.workloads())
+    assert issubclass(hetsched.JobFailed, hetsched.HetschedError)

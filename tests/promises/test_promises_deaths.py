@@ -42,16 +42,6 @@ def works(client: hetsched.Client) -> bool:
     return bool((client.submit(TOY, np.ones((40, 4)), units=40).result(60) == 3).all())
 
 
-def test_a_killed_process_costs_no_job(daemon: Daemon, gate: Gate) -> None:
-    with daemon.client() as client:
-        job = client.submit(TOY, np.ones((40, 4)), units=40, gate=str(gate.path))
-        (victim, *_) = until(gate.pids)
-        os.kill(victim, signal.SIGKILL)
-        gate.open()
-        assert (job.result(60) == 3).all()
-        assert works(client)
-
-
 def test_all_processes_may_be_killed_between_jobs(daemon: Daemon) -> None:
     with daemon.client() as client:
         assert works(client)

@@ -99,7 +99,7 @@ FILES: list[tuple[str, str | None, bool, str, int]] = [
     ("folder", None, False, "a directory", 65),
     ("fifo", None, False, "a FIFO", 65),
     ("/dev/null", None, False, "a device", 65),
-    ("good.npy", "there.npy", False, "exists", 73),
+    ("good.npy", "there.npy", False, "force=True", 73),
     ("good.npy", "good.npy", True, "is also the input", 65),
     ("good.npy", "folder", False, "is a directory", 73),
     ("good.npy", "none/y.npy", False, "there is no folder", 73),

@@ -93,17 +93,6 @@ def test_a_device_that_holds_no_row_takes_no_part_in_an_iterative_job() -> None:
             client.submit("toys:Diffusion", x, devices="emu0", **params).result(60)
 
 
-def test_gpus_without_room_to_save_their_rows_store_them_after_each_iteration() -> None:
-    x = np.random.default_rng(1).standard_normal((160, 1000))
-    config = GPU.replace("64KiB", "512KiB") + SIDE + '[arena]\nlimit = "7600KiB"\n'
-    with serving(config) as daemon, daemon.client() as client:
-        held = client.empty((1 << 20,), "uint8")
-        job = client.submit("toys:Diffusion", x, rows=160, columns=1000, iterations=3)
-        np.testing.assert_allclose(job.result(60).y, diffused(x, 3))
-        assert job.report is not None and held.nbytes == 1 << 20
-        assert "no room in shared memory for 1.22 MiB" in "".join(job.report.notes)
-
-
 def test_no_result_is_released_for_saved_rows_that_would_not_fit_anyway() -> None:
     x = np.random.default_rng(1).standard_normal((160, 1000))
     config = GPU.replace("64KiB", "512KiB") + SIDE + '[arena]\nlimit = "6576KiB"\n'

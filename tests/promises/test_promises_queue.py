@@ -54,14 +54,6 @@ def test_jobs_run_by_priority_and_then_by_age(line: Line) -> None:
     assert line.order() == "abcde"
 
 
-def test_priorities_may_change_while_jobs_wait(line: Line) -> None:
-    b, a, c = (line.add(name) for name in "bac")
-    assert line.client.prioritize(a.id, 5).is_changed
-    assert not line.client.prioritize(a.id, 5).is_changed
-    line.client.prioritize(c.id, -5)
-    assert line.order() == "abc", b
-
-
 def test_a_held_job_waits_until_it_is_released(line: Line) -> None:
     b, a = line.add("b", hold=True), line.add("a")
     line.gate.open()
@@ -69,23 +61,6 @@ def test_a_held_job_waits_until_it_is_released(line: Line) -> None:
     assert (word(b), line.reason(b)) == ("queued", "held")
     line.client.release(b.id)
     assert line.order() == "ab"
-
-
-def test_a_waiting_job_may_be_held(line: Line) -> None:
-    b, a = line.add("b"), line.add("a")
-    assert line.client.hold(b.id).is_changed
-    line.gate.open()
-    a.exception(60)
-    line.client.release(b.id)
-    assert line.order() == "ab"
-
-
-def test_status_tells_why_a_job_waits(line: Line) -> None:
-    first, second, held = line.add("a"), line.add("b"), line.add("c", hold=True)
-    after = line.add("d", after=[first, second])
-    reasons = [line.reason(job) for job in (first, second, held, after)]
-    assert reasons == ["resources", "priority", "held", f"after {first.id}, {second.id}"]
-    line.client.release(held.id)
 
 
 def test_a_job_runs_after_others_whatever_its_priority(line: Line) -> None:
@@ -105,15 +80,6 @@ def test_a_job_that_can_no_longer_follow_fails_and_so_do_those_behind_it(line: L
         with refused(1, str(job.id)):
             job.result(60)
     assert line.order() == "f"
-
-
-def test_a_waiting_job_is_cancelled_at_once(line: Line) -> None:
-    job = line.add("x")
-    job.cancel()
-    with pytest.raises(CancelledError):
-        job.result(60)
-    line.add("a")
-    assert line.order() == "a"
 
 
 def test_cancelling_all_ends_all(line: Line) -> None:

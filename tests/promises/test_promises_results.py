@@ -219,6 +219,7 @@ def test_a_job_explains_itself(engine: Any) -> None:
         ({"workload": "fft", "batch": "1x8x8", "devices": "gpu0"}, 69, "gpu0"),
         ({"workload": "fft", "batch": "1x8x8", "out": "/nowhere/y.npy"}, 73, "no folder"),
         ({"workload": "heat", "grid": "4x4", "out": np.empty(3)}, 2, "final, steps: name them"),
+        ({"workload": "matrix_update", "arrays": PLANES}, 2, "C, A, B: name them, "),
         ({"workload": "pcg", "arrays": PARTS | {"A": "a.mtx"}}, 2, "A.data is part of A: give"),
         ({"workload": "pcg", "arrays": {"A": np.eye(3)}}, 65, "is a sparse matrix, not one array"),
         ({"workload": "pcg", "arrays": {"A.data": np.ones(3)}}, 2, "lacks A.indices, A.indptr"),
