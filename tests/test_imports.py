@@ -37,18 +37,9 @@ NARROW = {"client": {"transport", "client"}, "hetsched_workloads": set[str]()}
 SLOW = {"scipy"}
 """Takes longer to import than this package; few processes use what needs it."""
 VENDORS = {
-    "cupy",
-    "cupyx",
-    "cupy_backends",
-    "pyopencl",
-    "reikna",
-    "pyvkfft",
-    "pynvml",
-    "pyfftw",
-    "ducc0",
-    "numba",
-    "mkl",
-}
+    "cupy", "cupyx", "cupy_backends", "pyopencl", "reikna", "pyvkfft", "pynvml", "pyfftw",
+    "ducc0", "numba", "mkl",
+}  # fmt: skip
 USES_VENDORS = ("hetsched.devices.", "hetsched_workloads", "hetsched.functions.transforms")
 LATE = (
     "hetsched.cli.",

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from served import Daemon
 from virtual_machine import VIRTUAL
 
 from hetsched.cli.main import main
 
 from .conftest import DEFAULT_FFT, Call
 
+DEVICES = VIRTUAL
+SUBMIT = ("submit", "fft", "--batch", "64x32x32")
 BATCH = ("fft", "--batch", "64x32x32", "--config", "virtual.toml")
 
 
@@ -95,12 +98,8 @@ def test_flags_mean_what_they_mean_to_run(call: Call) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("ftf", "--batch", "4x4x4"), 2, "did you mean 'fft'"),
         (("fft", "--batch", "0x4x4"), 2, "COUNT must be at least 1"),
-        (("fft", "--batch", "4x4x4", "--devices", "cpux"), 2, "no device 'cpux'"),
-        (("fft", "--batch", "4x4x4", "--config", "nope.toml"), 66, "nope.toml"),
         (("fft", "--input", "nope.npy"), 66, "no such file"),
-        (("fft", "--input", "z=nope.npy"), 2, "no such input"),
         (("fft", "--batch", "900000000x512x512"), 65, "the largest load that fits"),
         ((*BATCH, "--devices", "emu0", "--memory-limit", "1KiB"), 65, "one unit needs 16 KiB"),
         ((*BATCH, "--trace", "none/x.json"), 73, "there is no folder"),
@@ -222,3 +221,51 @@ def test_a_schedule_is_planned_and_run_as_asked(call: Call) -> None:
     sizes = [units for count, units in device["chunks"] for _ in range(count)]
     assert sizes == report["devices"][0]["chunks"]
     assert sizes[-2:] == [1, 1]
+
+
+# ---- of the daemon's jobs
+
+
+@pytest.mark.usefixtures("daemon")
+def test_a_job_of_the_daemon_is_explained(call: Call) -> None:
+    for _ in range(2):
+        call(*SUBMIT)
+    report = json.loads(call(*SUBMIT, "--json", "--trace", "submit.json").out)
+
+    number = report["job"]
+    ended = call("explain", str(number), "--trace", "explain.json")
+
+    assert ended.code == 0, ended.err
+    assert ended.out.startswith(f"job {number}, done: fft batch=64x32x32")
+    for title in ("seconds, measured / predicted:", "where the time went", "why this split:",
+                  "why these chunks:", "alternatives (predicted):",
+                  "what would help:"):  # fmt: skip
+        assert title in ended.out
+    record = json.loads(call("explain", str(number), "--json").out)
+    assert (record["schema"], record["job"]) == ("hetsched.explanation/1", number)
+    assert record["seconds"] == report["seconds"]
+    assert Path("submit.json").read_text() == Path("explain.json").read_text()
+    assert ("emu0", "measured: copy in") in tracks("explain.json")
+    missing = call("explain", str(number + 6))
+    assert f"no job {number + 6}; the newest is {number}" in missing.error
+
+
+def test_files_that_exist_stay(call: Call, daemon: Daemon) -> None:
+    Path("t.json").write_text("old")
+    with daemon.client() as client:
+        before = client.status(limit=1)
+
+    refused = [call(*words, "--trace", "t.json") for words in (("explain", "1"), SUBMIT)]
+
+    assert [(one.code, one.out) for one in refused] == [(73, "")] * 2
+    with daemon.client() as client:
+        assert client.status(limit=1) == before, "nothing was submitted"
+    assert Path("t.json").read_text() == "old"
+
+
+@pytest.mark.usefixtures("daemon")
+def test_who_does_not_wait_gets_no_trace(call: Call) -> None:
+    ended = call(*SUBMIT, "--detach", "--trace", "t.json")
+
+    assert (ended.code, ended.out) == (2, "")
+    assert "hetsched explain ID" in ended.error

@@ -16,8 +16,6 @@ import psutil
 import pytest
 from served import Daemon, Place, serving
 
-from .conftest import Call
-
 SECONDS = 60.0
 NUMBERS = itertools.count()
 """Of terminals: a server of tmux that ends still has its socket for a moment."""
@@ -131,15 +129,6 @@ def test_it_waits_for_the_next_daemon() -> None:
         terminal.until(r"no daemon|has stopped")
         daemon.start()
         terminal.until(r"^q quit")
-
-
-def test_without_a_terminal_it_is_a_usage_error(call: Call) -> None:
-    ended = call("top")
-
-    assert (ended.code, ended.error) == (
-        2,
-        "top needs a terminal; elsewhere use: hetsched status --json",
-    )
 
 
 def test_without_a_daemon_the_screen_isnt_touched(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from served import Ended, Place, call_here, refused
+from served import Place, call_here, refused
 
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2
 PR_CAPBSET_DROP = 24
@@ -149,6 +149,7 @@ def test_every_mistake_has_its_code_and_one_line(
         if not (is_right and text in ended.error and ended.error.isprintable()):
             wrong.append((words, ended))
     assert wrong == []
+    assert "Traceback" in call_here(capfd, *FFT, "--config", "none.toml", "--debug").err
 
 
 @pytest.mark.parametrize(("x", "y", "force", "words", "code"), FILES)
@@ -195,39 +196,9 @@ def test_files_and_folders_of_another_user_are_66_and_73(place: Place, tmp_path:
     assert os.listdir(tmp_path) == ["theirs.npy"]
 
 
-def test_a_file_that_exists_is_replaced_only_with_force(place: Place, tmp_path: Path) -> None:
-    target = tmp_path / "y.npy"
-    words = ("run", "fft", "--input", "good.npy", "--output", str(target), "--force")
-    target.write_text("mine")
-    assert place.call(*words[:-1], cwd=place.folder).code == 73
-    assert target.read_text() == "mine"
-    assert place.call(*words, cwd=place.folder).code == 0
-    assert np.load(target).shape == (4, 16, 16)
-    assert os.listdir(tmp_path) == ["y.npy"]
-
-
-def test_a_plug_in_that_fails_has_exit_code_1(place: Place) -> None:
-    for fault, words in (("error", "no such instruction"), ("spoil", "verification")):
-        ended: Ended = place.call("run", "toys:Faulty", "--fault", fault, "--verify")
-        assert (ended.code, words in ended.error) == (1, True)
-
-
-def test_debug_adds_the_traceback(place: Place) -> None:
-    ended = place.call("run", "fft", "--input", "none.npy", "--debug", cwd=place.folder)
-    assert (ended.code, "Traceback" in ended.err) == (66, True)
-
-
 def test_a_broken_pipe_ends_quietly(place: Place) -> None:
     with place.started("run", "--help") as process:
         assert process.stdout is not None
         process.stdout.close()
         assert process.wait(60) in (0, 141)
         assert process.stderr is not None and "Traceback" not in process.stderr.read()
-
-
-def test_run_reports_as_json(place: Place) -> None:
-    report: Any = place.call(*FFT, "--json", "--verify").json
-    assert report["schema"] == "hetsched.job/1"
-    assert (report["state"], report["load"], report["verified"]) == ("done", 4, True)
-    assert report["max_error"] < 1e-4
-    assert sum(device["share"] for device in report["devices"]) == 4
