@@ -34,7 +34,6 @@ def first_rows_table(explanation: Explanation, width: int | None) -> list[str]:
 
 
 def head_lines(explanation: Explanation, history: IterationHistory) -> list[str]:
-    """Return how many iterations the job did, and where it got."""
     rows = counted(explanation.load, "row")
     if explanation.job is None:
         return [f"{rows}, which move while it runs if that pays"]
@@ -57,7 +56,6 @@ def head_lines(explanation: Explanation, history: IterationHistory) -> list[str]
 def phase_table(
     explanation: Explanation, history: IterationHistory, width: int | None
 ) -> list[str]:
-    """Return each device's rows, and how it spent the time of all iterations."""
     if not history.spans:
         return []
     variants = {device.device: device.variant for device in explanation.devices}
@@ -87,7 +85,6 @@ def phase_table(
 
 
 def _phase_seconds(spans: Sequence[IterationSpan], phase: str) -> list[float]:
-    """Return each device's seconds in one phase, in all `spans`."""
     weighted = ([value * s.count for value in getattr(s, phase)] for s in spans)
     return [sum(column) for column in zip(*weighted, strict=True)]
 
@@ -122,7 +119,6 @@ def _samples(spans: Sequence[IterationSpan]) -> list[IterationSpan]:
 
 
 def move_lines(history: IterationHistory) -> list[str]:
-    """Return when and why rows moved, what it cost and what it gained."""
     moves = history.moves
     half = MAX_MOVE_LINES // 2
     omitted = history.omitted_moves
@@ -188,7 +184,6 @@ def _busy(move: RowMove, devices: Sequence[str]) -> str:
 
 
 def checkpoint_lines(history: IterationHistory) -> list[str]:
-    """Return what checkpoints and lost devices cost."""
     lines = []
     if history.written_checkpoints:
         last = history.checkpoints[-1]

@@ -80,7 +80,6 @@ class IterationRecorder:
 
     @property
     def moves(self) -> int:
-        """How often rows moved."""
         return len(self._moves) + self._omitted_moves + (self._pending_move is not None)
 
     def announce(self, move: RowMove) -> None:

@@ -70,8 +70,6 @@ class WeighedOption(msgspec.Struct, frozen=True):
 
 
 class DeviceExplanation(msgspec.Struct, frozen=True, kw_only=True):
-    """One device's part."""
-
     device: str
     kind: str
     variant: str
@@ -187,8 +185,6 @@ class WrittenCheckpoint(msgspec.Struct, frozen=True):
 
 
 class IterationHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """All iterations of a job."""
-
     devices: tuple[str, ...]  # in the order of all tuples by device
     first: int = 1  # more if the job continued from a checkpoint
     iterations: int = 0  # the last complete one
@@ -205,7 +201,6 @@ class IterationHistory(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def nbytes(self) -> int:
-        """Estimated bytes in memory."""
         per_span = 300 + 5 * 40 * len(self.devices)
         return per_span * (len(self.spans) + len(self.moves))
 

@@ -101,7 +101,6 @@ def _titled(title: str, lines: Iterable[str]) -> list[str]:
 
 
 def _subject_lines(explanation: Explanation) -> list[str]:
-    """Return the job, and its error if any."""
     subject = "a plan"
     if explanation.job is not None:
         subject = f"job {explanation.job}, {explanation.state}"
@@ -172,7 +171,6 @@ def _has_copies(explanation: Explanation) -> bool:
 
 
 def _share_table(explanation: Explanation) -> list[str]:
-    """Return variant, share and chunks of each device; `done` where units moved."""
     header = ["device", "variant", "share", "chunks"]
     devices = explanation.devices
     has_moved = explanation.job is not None and any(d.share != d.planned for d in devices)
@@ -212,7 +210,6 @@ def chunk_sizes(chunks: Sequence[tuple[int, int]], number: int) -> str:
 
 
 def _seconds_table(explanation: Explanation, width: int | None) -> list[str]:
-    """Return measured and predicted seconds, in total and of each phase."""
     rows, devices = _device_rows(explanation), explanation.devices
     is_measured = any(device.measured for device in devices)
     is_predicted = any(device.predicted_seconds for device in devices)
@@ -257,7 +254,6 @@ def _seconds(device: DeviceExplanation, source: str, field: str) -> float | None
 
 
 def _hidden(members: Sequence[DeviceExplanation]) -> str:
-    """Format mean fractions, measured and predicted."""
     both = ([m.hidden for m in members], [m.predicted_hidden for m in members])
     present = [[value for value in values if value is not None] for values in both]
     means = [f"{100 * sum(values) / len(values):.0f} %" for values in present if values]
@@ -288,7 +284,6 @@ _SHARE = re.compile(r"(\S+?)(\d*): (\d+ units?|no share,) (.*)")
 
 
 def _reason_lines(explanation: Explanation) -> list[str]:
-    """Return why each device has its share, and why the share is cut into its chunks."""
     lines = [*_condensed(explanation.reasons), *(f"note: {note}" for note in explanation.notes)]
     devices: dict[str, list[str]] = {}
     for device in explanation.devices:
@@ -329,7 +324,6 @@ def _condensed(reasons: Iterable[str]) -> list[str]:
 
 
 def _alternative_lines(explanation: Explanation) -> list[str]:
-    """Return the predicted times of other splits, and of other schedules of each device."""
     lines: list[str] = []
     if explanation.alternatives and explanation.predicted_seconds:
         lines += _alternative_rows(explanation.alternatives, explanation.predicted_seconds)
@@ -355,7 +349,6 @@ def _alternative_rows(alternatives: Sequence[Alternative], planned: float) -> li
 
 
 def _what_if_lines(explanation: Explanation) -> list[str]:
-    """Return the changes of the machine that would save time, best first."""
     changes = sorted(explanation.what_if, key=lambda change: -change.saves)
     lines = [
         f"{change.change}: {format_seconds(change.seconds)}, {100 * change.saves:.0f} % less"
@@ -372,7 +365,6 @@ def _what_if_lines(explanation: Explanation) -> list[str]:
 
 
 def run_warnings(explanation: Explanation) -> list[str]:
-    """Return one line per problem of a run: late finishes, waits, wrong predictions."""
     busy = [d for d in explanation.devices if d.timeline is not None and d.seconds]
     total = explanation.seconds
     if not busy or not total:

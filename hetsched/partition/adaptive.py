@@ -338,20 +338,16 @@ class _Device:
             ]
         return median(steps) if steps else None
 
-    def _believed(self) -> list[int]:
-        """Return the sizes whose times count: not a single report of a far slower pace."""
-        paces = {x: median_low(times) / x for x, times in self.times.items()}
-        fastest = min(paces, key=lambda x: paces[x], default=0)
-        slow = [x for x in paces if paces[x] > WILD * paces[fastest]]
-        is_single = sum(len(self.times[x]) for x in slow) == 1
-        return [x for x in paces if not (is_single and x in slow)]
-
     def _points(self) -> list[tuple[int, float]]:
         """Return the times that count, by size: contention only lengthens them.
 
-        So the shorter of two counts, and no size takes longer than a larger one.
+        So the shorter of two counts, and no size takes longer than a larger one. A single report
+        of a far slower pace doesn't count.
         """
-        sizes = sorted(self._believed())
+        paces = {x: median_low(times) / x for x, times in self.times.items()}
+        slow = [x for x in paces if paces[x] > WILD * min(paces.values())]
+        is_single = sum(len(self.times[x]) for x in slow) == 1
+        sizes = sorted(x for x in paces if not (is_single and x in slow))
         least = [*accumulate((median_low(self.times[x]) for x in reversed(sizes)), min)]
         return list(zip(sizes, reversed(least), strict=True))
 

@@ -132,20 +132,18 @@ def speed_functions(models: Models) -> list[Any]:
 
 def time_of(index: int, model: SpeedFunction, units: float) -> float:
     """Return the seconds of `units` > 0 on device `index`; infinite if it can't hold them."""
-    seconds = evaluate(index, model, "time", units)
+    seconds = evaluate(f"model of device {index}", model, "time", units)
     if not seconds > 0:
         raise invalid_time_error(index, units, seconds)
     return seconds
 
 
-def evaluate(index: int, model: SpeedFunction, method: str, units: float) -> float:
-    """Call `method` of the model of device `index`. Our own errors pass through."""
+def evaluate(label: str, model: SpeedFunction, method: str, units: float) -> float:
+    """Call `method` of a model. Our own errors pass through."""
     try:
         return float(getattr(model, method)(units))
     except HetschedError:
         raise
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UsageError(
-            f"model of device {index}: {method}({units:g}) failed, {reason[:200]}"
-        ) from error
+        raise UsageError(f"{label}: {method}({units:g}) failed, {reason[:200]}") from error

@@ -141,7 +141,8 @@ class _Tangent:
             return 0.0, 1.0
         seconds = time_of(self._index, self._model, units)
         if hasattr(self._model, "derivative"):
-            slope = evaluate(self._index, self._model, "derivative", units)
+            label = f"model of device {self._index}"
+            slope = evaluate(label, self._model, "derivative", units)
         else:
             step = 1e-6 * units
             above, below = (time_of(self._index, self._model, units + s) for s in (step, -step))

@@ -77,7 +77,6 @@ class Participant:
         return None if self.total is None else float(self.total.curve.time(units))
 
     def linked_plan(self, share: int) -> DevicePlan:
-        """Return the plan of a device with a link."""
         candidate, trial = self.candidate, self.candidate.size_trial
         if self.model is None:
             return factoring(share, candidate.memory)

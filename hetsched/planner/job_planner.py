@@ -243,7 +243,6 @@ def _races(pairs: Sequence[tuple[Participant, int]]) -> dict[str, RacePart]:
 
 
 def _longest(assignments: Sequence[Assignment]) -> float | None:
-    """Return the predicted seconds of the slowest device; None if one has no prediction."""
     seconds = [assignment.predicted_seconds for assignment in assignments]
     predicted = [value for value in seconds if value is not None]
     return max(predicted) if len(predicted) == len(seconds) else None
@@ -265,7 +264,6 @@ def _reason(participant: Participant, assignment: Assignment | None) -> str:
 
 
 def _standings(participants: Sequence[Participant], shares: Sequence[int]) -> list[str]:
-    """Return what races have shown, once for each kind of core."""
     devices: dict[str, str] = {}
     for participant, share in zip(participants, shares, strict=True):
         candidate = participant.candidate

@@ -23,8 +23,6 @@ from hetsched.planner.records import Assignment, JobPlan
 
 @dataclass(frozen=True)
 class DeviceRun:
-    """One device in one run."""
-
     assignment: Assignment
     info: DeviceInfo
     # Units and times of each, in order of execution, on the device's clock; of very many chunks,

@@ -15,7 +15,7 @@ from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.models.races import NO_RACES, RaceRecord
 from hetsched.models.samples import CoRunners
-from hetsched.plans.device_plan import DevicePlan, Mode, Overlap
+from hetsched.plans.device_plan import DevicePlan, Overlap
 from hetsched.plans.slots import planning_memory
 
 NEAREST: dict[CoRunners, tuple[CoRunners, ...]] = {
@@ -156,10 +156,6 @@ class Assignment:
         seconds = self.predicted_seconds
         return None if seconds is None else seconds / self.plan.share
 
-    @property
-    def is_ring(self) -> bool:
-        return self.plan.mode is Mode.RING
-
 
 @dataclass(frozen=True)
 class JobPlan:
@@ -195,7 +191,6 @@ class JobPlan:
 
     @property
     def nbytes(self) -> int:
-        """Estimated bytes, with the models behind it."""
         chunks = sum(
             len(each.chunks) * (SIZE_BYTES if isinstance(each.chunks, EvenChunks) else CHUNK_BYTES)
             for each in self.assignments

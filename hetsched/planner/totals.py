@@ -105,7 +105,7 @@ class PlanTable:
         memory: MemoryDemand,
         overlap: Overlap,
         load: int,
-        schedule: Schedule = "best",
+        schedule: Schedule,
     ) -> None:
         self._model, self._memory, self._overlap = model, memory, overlap
         self._schedule: Schedule = schedule
@@ -126,8 +126,7 @@ class LinkedTotal(CoreTotal):
 
     `last`: of the last run. Its chunks are kept if others gain little, and the measured time of
     its share corrects predictions by what these chunks were predicted to take. `is_corrected`:
-    shares were measured with the memory usable now. `memory_key`: the same for equal memories;
-    None: they can't be compared, and plans aren't kept.
+    shares were measured with the memory usable now. `memory_key`: the same for equal memories.
     """
 
     is_refinable = True
@@ -139,19 +138,18 @@ class LinkedTotal(CoreTotal):
         overlap: Overlap,
         load: int,
         *,
-        last: DevicePlan | None = None,
-        is_corrected: bool = True,
-        memory_key: Hashable | None = None,
-        schedule: Schedule = "best",
-        cache: PlanCache | None = None,
+        last: DevicePlan | None,
+        is_corrected: bool,
+        memory_key: Hashable,
+        schedule: Schedule,
+        cache: PlanCache,
     ) -> None:
         self._model, self._memory, self._overlap, self._load = model, memory, overlap, load
         self._schedule: Schedule = schedule
         self._last = last
         phases = phase_fingerprint(model)
-        is_comparable = phases is not None and memory_key is not None
-        key = (phases, memory_key, overlap, load, schedule) if is_comparable else None
-        self._table = (cache or PlanCache()).get(
+        key = None if phases is None else (phases, memory_key, overlap, load, schedule)
+        self._table = cache.get(
             "plans", key, lambda: PlanTable(model, memory, overlap, load, schedule)
         )
         self._latest = latest_shares(model) if is_corrected else []
@@ -252,7 +250,7 @@ class LinkedTotal(CoreTotal):
 
 
 def _through(units: Floats, seconds: Floats) -> PiecewiseLinear:
-    return PiecewiseLinear().through(units, rising(seconds, np.ones(len(units))))
+    return PiecewiseLinear().through(units, rising(seconds))
 
 
 def latest_shares(model: DeviceModel) -> list[MeasuredShare]:

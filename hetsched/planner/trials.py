@@ -517,7 +517,6 @@ def with_chunk(plan: DevicePlan, size: int) -> DevicePlan:
 def explained(
     plan: JobPlan, now: Situation, trials: Sequence[Trial], tried: Trial | None = None
 ) -> JobPlan:
-    """Return `plan` with the options as they were weighed."""
     weighed = []
     for trial in trials:
         gain = now.horizon * trial.option.saved(now.seconds)

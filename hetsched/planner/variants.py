@@ -182,7 +182,6 @@ def scaled(model: DeviceModel, factor: float) -> DeviceModel:
 
 
 def first_race(devices: Sequence[Assignment]) -> PlannedRace | None:
-    """Return a race of all variants, on cores that measured none."""
     candidate = devices[0].candidate
     share = min(each.plan.share for each in devices)
     if candidate is None or not candidate.can_race or share < MIN_RACE_UNITS:

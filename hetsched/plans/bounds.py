@@ -105,17 +105,15 @@ class ShareBounds:
         largest = min(self._largest, share)
         bounds = [self._least(share, Overlap.NONE, -(-share // largest))]
         if self._overlap is not Overlap.NONE and share > 1:
-            bounds += [self._of_ring(share, slots) for slots in self._slot_counts(share)]
+            # The last one stands for larger ones; with one engine, more than two change nothing.
+            first = MAX_SLOTS + 1 if share <= self._room else 2
+            counts = range(first, min(MAX_SLOTS + 1, max(first, self._room)) + 1)
+            if self._overlap is Overlap.SINGLE:
+                counts = range(2, min(2, self._room) + 1)
+            bounds += [self._of_ring(share, slots) for slots in counts]
             if share > self._room:
                 bounds.append(self._of_installments(share, largest))
         return self._factor * min(bounds)
-
-    def _slot_counts(self, share: int) -> range:
-        """The last one stands for larger ones; with one engine, more than two change nothing."""
-        if self._overlap is Overlap.SINGLE:
-            return range(2, min(2, self._room) + 1)
-        first = MAX_SLOTS + 1 if share <= self._room else 2
-        return range(first, min(MAX_SLOTS + 1, max(first, self._room)) + 1)
 
     def _of_ring(self, share: int, slots: int) -> float:
         first = 2
@@ -160,8 +158,12 @@ class ShareBounds:
                 bounds = self._raised(share, counts, totals, slots, tangents, bounds)
             least = min(least, float(bounds.min()))
         more = np.array([ends[-1]], dtype=float)
-        paces = [_cheapest_units(minorant, share / more[0]) for minorant in self._minorants]
-        totals = [np.array([share * pace]) for pace in paces]
+        totals = []
+        for minorant in self._minorants:
+            sizes = np.append(
+                minorant.sizes[minorant.sizes <= share / more[0]], max(share / more[0], 1.0)
+            )
+            totals.append(share * (minorant.at(sizes) / sizes).min(keepdims=True))
         return min(least, float(self._engines(more, totals, overlap, parts)[0]))
 
     def _raised(
@@ -326,9 +328,3 @@ def _tangent(minorant: _Minorant, size: int) -> _Line:
         return _Line(float(seconds.min()), 0.0)
     gap = float((seconds - slope * sizes).min())  # rounding must not lift an end above the curve
     return _Line(gap, slope) if gap >= 0 else _Line(0.0, float((seconds / sizes).min()))
-
-
-def _cheapest_units(minorant: _Minorant, largest: float) -> float:
-    """Return the least seconds per unit of chunks of at most `largest` units, 1 or more."""
-    sizes = np.append(minorant.sizes[minorant.sizes <= largest], max(largest, 1.0))
-    return float((minorant.at(sizes) / sizes).min())

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from hetsched.errors import HetschedError, UsageError
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel
+from hetsched.partition.distribution import evaluate
 from hetsched.plans.device_plan import DevicePlan, Overlap
 
 Floats = NDArray[np.float64]
@@ -102,7 +103,7 @@ def seconds_of(curve: Any, units: Floats) -> Floats:
     except HetschedError:
         raise
     except Exception:  # a third-party curve may fail on arrays in any way
-        scalars = [_scalar_seconds(curve, x) for x in units.ravel().tolist()]
+        scalars = [evaluate("model", curve, "time", x) for x in units.ravel().tolist()]
         seconds = np.array(scalars).reshape(units.shape)
     valid = seconds >= 0  # False for NaN
     if not valid.all():
@@ -112,16 +113,6 @@ def seconds_of(curve: Any, units: Floats) -> Floats:
             " 0 or more"
         )
     return seconds
-
-
-def _scalar_seconds(curve: Any, units: float) -> float:
-    try:
-        return float(curve.time(units))
-    except HetschedError:
-        raise
-    except Exception as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UsageError(f"model: time({units:g}) failed: {reason[:200]}") from error
 
 
 def estimated_seconds(

@@ -70,7 +70,11 @@ class DevicePlan:
     slots: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sub_distributions", _integer_tuples(self.sub_distributions))
+        given: Any = self.sub_distributions
+        if not isinstance(given, tuple | list):
+            raise UsageError(f"sub-distributions: {quoted(given)}; it must be a tuple of tuples")
+        parts = tuple(_integers(i, chunks) for i, chunks in enumerate(given))
+        object.__setattr__(self, "sub_distributions", parts)
         require_type("mode", self.mode, Mode)
         if not _is_integer(self.slots):
             raise UsageError(f"slots: {self.slots!r}; it must be an integer")
@@ -158,15 +162,6 @@ def validate_request(
     require_type("overlap", overlap, Overlap)
     require_type("memory", memory, MemoryDemand)
     return require_count("share", share)
-
-
-def _integer_tuples(sub_distributions: Any) -> tuple[tuple[int, ...], ...]:
-    """Return `sub_distributions` as tuples of int; fast if they already are."""
-    if not isinstance(sub_distributions, tuple | list):
-        raise UsageError(
-            f"sub-distributions: {quoted(sub_distributions)}; it must be a tuple of tuples"
-        )
-    return tuple(_integers(index, chunks) for index, chunks in enumerate(sub_distributions))
 
 
 def _integers(index: int, chunks: Any) -> tuple[int, ...]:

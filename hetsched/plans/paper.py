@@ -220,11 +220,8 @@ class _RemainingLoads:
         room = min(remaining, self._room)
         if room not in self._fastest and len(self._fastest) >= MAX_SEARCHED_ROOMS:
             room = max((searched for searched in self._fastest if searched <= room), default=0)
-        if room and room not in self._fastest:
-            self._fastest[room] = self._searched(room)
-        return self._fastest.get(room, [])
-
-    def _searched(self, room: int) -> list[SubDistribution]:
+        if not room or room in self._fastest:
+            return self._fastest.get(room, [])
         fastest_of: dict[int, SubDistribution] = {}
         for candidate in self._search.within(room):
             rival = fastest_of.get(candidate.units)
@@ -234,6 +231,7 @@ class _RemainingLoads:
         fastest = sorted(fastest_of.values(), key=lambda sub: -sub.speed)[:MAX_BRANCHES]
         if room in fastest_of and fastest_of[room] not in fastest:
             fastest.append(fastest_of[room])
+        self._fastest[room] = fastest
         return fastest
 
 
@@ -320,7 +318,11 @@ class SubDistributionSearch:
         ]
         for chunks in dict.fromkeys(triples):
             if min(chunks) and sum(chunks) <= room:
-                yield self._sub_distribution(chunks)
+                empty = Recurrence(0.0, self._overlap, MAX_SEARCHED_CHUNKS)
+                sub_distribution = SubDistribution((), 0, empty)
+                for size in chunks:
+                    sub_distribution = self._appended(sub_distribution, size)
+                yield sub_distribution
 
     def _allowed(self, size: int) -> int:
         """Return `size`, at least 1; 0 if it exceeds the largest chunk."""
@@ -344,13 +346,6 @@ class SubDistributionSearch:
         for size in {min(tail, remaining), min(growth, remaining)}:
             if 1 <= size <= min(growth, self._largest):
                 yield self._appended(prefix, size)
-
-    def _sub_distribution(self, chunks: Chunks) -> SubDistribution:
-        empty = Recurrence(0.0, self._overlap, MAX_SEARCHED_CHUNKS)
-        sub_distribution = SubDistribution((), 0, empty)
-        for size in chunks:
-            sub_distribution = self._appended(sub_distribution, size)
-        return sub_distribution
 
     def _appended(self, prefix: SubDistribution, size: int) -> SubDistribution:
         recurrence = prefix.recurrence.branch()

@@ -133,21 +133,13 @@ class SlotAllocator:
                 " correct the workload's demand"
             )
         if self._rotates:
-            return self._rotate(size), barrier
-        return self._append(size, barrier)
-
-    def _rotate(self, size: int) -> Slot:
-        """Return the next slot that is large enough: a stolen chunk may not fit every slot.
-
-        At least one is. Without a limit the device makes each slot as large as needed.
-        """
-        index = self._next_index
-        while self._memory and self._capacities[index] < size:
-            index = (index + 1) % len(self._capacities)
-        self._next_index = (index + 1) % len(self._capacities)
-        return Slot(index, self._offsets[index])
-
-    def _append(self, size: int, barrier: bool) -> tuple[Slot, bool]:
+            # A stolen chunk may not fit every slot, but at least one. Without a limit the device
+            # makes each slot as large as needed.
+            index = self._next_index
+            while self._memory and self._capacities[index] < size:
+                index = (index + 1) % len(self._capacities)
+            self._next_index = (index + 1) % len(self._capacities)
+            return Slot(index, self._offsets[index]), barrier
         starts_over = barrier or self._next_offset + size > self._memory
         if starts_over:
             self._next_index = self._next_offset = 0

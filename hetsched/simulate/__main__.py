@@ -12,19 +12,15 @@ from typing import Any, NoReturn, get_args
 
 import msgspec
 
-from hetsched.config import load_profile
 from hetsched.errors import HetschedError, UsageError
 from hetsched.partition.iterations import TOLERANCE
 from hetsched.simulate import cluster, machine_tables
 from hetsched.simulate.curves import Linear
 from hetsched.simulate.papers import clarke, dethier, dfpa, ilic, nec
-from hetsched.simulate.profile import machine_of
 from hetsched.simulate.runs import Cell, ExperimentResult
 from hetsched.text import clean, clean_json, columns, number
 from hetsched.units import NUMBER_LIMIT, parse_size
 
-MAX_NOISE = 0.3
-"""Largest relative noise of phase times; with more, models can't be learnt."""
 BALANCED = "relative spread of times that counts as balanced [%(default)s]"
 PAGING = ("rows", "reserve", "factor", "width")
 
@@ -49,21 +45,6 @@ def run_clarke(flags: argparse.Namespace) -> ExperimentResult:
     return clarke.run_experiment(loads, like=like, tolerance=flags.tolerance)
 
 
-def run_machine(flags: argparse.Namespace) -> ExperimentResult:
-    if flags.noise is not None and flags.runs is None:
-        raise UsageError("--noise needs --runs: without it nothing is measured")
-    noise = 0.02 if flags.noise is None else flags.noise
-    if not 0 <= noise <= MAX_NOISE:
-        raise UsageError(f"--noise {noise:g}: must be 0 to {MAX_NOISE:g}")
-    config, source = load_profile(flags.profile)
-    machine = machine_of(config, source)
-    if flags.runs is None:
-        return machine_tables.plan_result(machine, source)
-    if not 1 <= flags.runs <= machine_tables.MAX_RUNS:
-        raise UsageError(f"--runs {flags.runs}: must be 1 to {machine_tables.MAX_RUNS}")
-    return machine_tables.learning_result(machine, source, flags.runs, noise, flags.seed)
-
-
 EXPERIMENTS: dict[str, tuple[Callable[[argparse.Namespace], ExperimentResult], str]] = {
     "clarke": (run_clarke, "Balance Jacobi on machines with little memory (Clarke 2011)."),
     "dfpa": (
@@ -86,7 +67,10 @@ EXPERIMENTS: dict[str, tuple[Callable[[argparse.Namespace], ExperimentResult], s
         lambda f: cluster.run_experiment(f.hosts or cluster.HOSTS, seed=f.seed),
         "Rebalance a stencil over many hosts of random speeds.",
     ),
-    "machine": (run_machine, "Plan and simulate any machine."),
+    "machine": (
+        lambda f: machine_tables.run_experiment(f.profile, f.runs, f.noise, seed=f.seed),
+        "Plan and simulate any machine.",
+    ),
 }
 FLAGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("clarke", "--rows", {"type": int, "action": "append", "metavar": "N", "help": "repeatable"}),
@@ -156,7 +140,6 @@ def _json(result: ExperimentResult) -> str:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Print the result of the experiment that `words` name; return the exit code."""
     try:
         flags = _parser().parse_args(words)
         seed = getattr(flags, "seed", 0)

@@ -82,7 +82,6 @@ class Paging:
         return _like(x, units / np.asarray(self.time(units)))
 
     def pages(self, share: float) -> bool:
-        """Return whether `share` units exceed the memory."""
         return share > self.capacity
 
 
@@ -103,5 +102,4 @@ class Noisy:
 
 
 def _like(x: Any, values: Any) -> Any:
-    """Return a float if `x` is a number, an array if it is an array."""
     return float(values) if np.ndim(x) == 0 else values

@@ -38,8 +38,6 @@ ChunkTimings = tuple[tuple[int, ChunkTimes], ...]
 
 @dataclass(frozen=True)
 class SimulatedDevice:
-    """One device of a simulated machine."""
-
     info: DeviceInfo
     model: DeviceModel  # its true costs
     demand: MemoryDemand  # without a limit if the device has no link
@@ -96,7 +94,6 @@ class SimulatedMachine:
 
 
 def device_seconds(chunks: Sequence[tuple[int, ChunkTimes]]) -> float:
-    """Return the seconds from the start of the first chunk to the end of the last one."""
     return max(times.end for _, times in chunks) - min(times.start for _, times in chunks)
 
 
@@ -130,7 +127,6 @@ def _play(
 
 
 def ideal_plan(machine: SimulatedMachine) -> JobPlan:
-    """Make the product's plan for a machine with exactly known costs."""
     return plan_job(machine.load, machine.candidates())
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hetsched.config import load_profile
+from hetsched.errors import UsageError
 from hetsched.planner.records import Assignment, JobPlan
 from hetsched.simulate.machine import (
     VARIANT,
     ChunkTimings,
+    LearningRun,
     SimulatedMachine,
     device_seconds,
     ideal_plan,
     learn,
     makespan,
 )
+from hetsched.simulate.profile import machine_of
 from hetsched.simulate.runs import Cell, ExperimentResult, Table
 from hetsched.text import grouped_rows
 
@@ -21,37 +25,47 @@ MAX_LISTED_CHUNKS = 12
 """Maximum number of a device's chunks listed in full."""
 MAX_LISTED_SHARES = 4
 MAX_RUNS = 1000
+MAX_NOISE = 0.3
+"""Largest relative noise of phase times; with more, models can't be learnt."""
 
 
-def plan_result(machine: SimulatedMachine, source: str) -> ExperimentResult:
-    """Plan the machine with known costs; show the plan, its makespan and its bound."""
+def run_experiment(
+    profile: str, runs: int | None, noise: float | None, *, seed: int
+) -> ExperimentResult:
+    """Plan the machine with known costs; or run it, with models learnt from noisy timings only."""
+    if noise is not None and runs is None:
+        raise UsageError("--noise needs --runs: without it nothing is measured")
+    noise = 0.02 if noise is None else noise
+    if not 0 <= noise <= MAX_NOISE:
+        raise UsageError(f"--noise {noise:g}: must be 0 to {MAX_NOISE:g}")
+    config, source = load_profile(profile)
+    machine = machine_of(config, source)
+    if runs is not None and not 1 <= runs <= MAX_RUNS:
+        raise UsageError(f"--runs {runs}: must be 1 to {MAX_RUNS}")
     plan = ideal_plan(machine)
     timings = machine.play(plan)
-    tables = _shares(plan, timings, machine), _bound(machine, makespan(timings)), _reasons(plan)
-    return ExperimentResult("machine", source, tables)
+    ideal = makespan(timings)
+    first = _shares(plan, timings, machine)
+    if runs is not None:
+        learnt = learn(machine, runs, noise, seed)
+        first, plan = _learning(learnt, ideal, noise, seed), learnt[-1].plan
+    return ExperimentResult("machine", source, (first, _bound(machine, ideal), _reasons(plan)))
 
 
-def learning_result(
-    machine: SimulatedMachine, source: str, runs: int, noise: float, seed: int
-) -> ExperimentResult:
-    """Run the machine repeatedly, with models learnt only from noisy timings."""
-    ideal = makespan(machine.play(ideal_plan(machine)))
-    learning = learn(machine, runs, noise, seed)
+def _learning(learnt: Sequence[LearningRun], ideal: float, noise: float, seed: int) -> Table:
     rows: list[tuple[Cell, ...]] = []
-    for number, run in enumerate(learning, start=1):
+    for number, run in enumerate(learnt, start=1):
         predicted, excess = run.plan.predicted_seconds, 100 * (run.noiseless / ideal - 1)
         shares = [f"{a.device} {a.plan.share}" for a in run.plan.assignments][::-1]
         if len(shares) > MAX_LISTED_SHARES:
             shares[MAX_LISTED_SHARES:] = ["..."]
         times = (1e6 * run.measured, 1e6 * run.noiseless)
         rows.append((number, predicted and 1e6 * predicted, *times, excess, ", ".join(shares)))
-    table = Table.of(
-        f"{runs} runs from nothing, noise {noise:g}, seed {seed}",
+    return Table.of(
+        f"{len(learnt)} runs from nothing, noise {noise:g}, seed {seed}",
         "run; predicted, us; measured, us; without noise, us; above known, %; shares",
         rows,
     )
-    tables = table, _bound(machine, ideal), _reasons(learning[-1].plan)
-    return ExperimentResult("machine", source, tables)
 
 
 def _shares(plan: JobPlan, timings: dict[str, ChunkTimings], machine: SimulatedMachine) -> Table:
@@ -107,7 +121,6 @@ def _bound(machine: SimulatedMachine, planned: float) -> Table:
 
 
 def _reasons(plan: JobPlan) -> Table:
-    """Return one reason per device or per group of equal cores."""
     reasons = [
         reason.replace(f"by the speed of {VARIANT}", "by its speed") for reason in plan.reasons
     ]

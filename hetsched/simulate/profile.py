@@ -18,8 +18,6 @@ MAX_UNITS = 1_000_000_000
 
 @dataclass(frozen=True)
 class ProfiledLoad:
-    """What a profile's devices compute."""
-
     units: int
     input_bytes: float  # copied for a unit
     output_bytes: float

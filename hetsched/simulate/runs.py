@@ -23,7 +23,6 @@ class LoopRun:
 
     @property
     def makespan(self) -> float:
-        """Seconds of the slowest machine."""
         return max(self.seconds)
 
     @property
@@ -54,7 +53,6 @@ class LoopTrace:
 
     @property
     def ratios(self) -> list[float]:
-        """Each run's time over the optimum's."""
         return [run.makespan / self.optimum.makespan for run in self.runs]
 
     @property
@@ -118,7 +116,6 @@ def _busy_seconds(time: DeviceTime) -> float:
 
 
 def best_split(machines: Sequence[SpeedFunction], load: int) -> LoopRun:
-    """Return the exact optimum, computed from the machines' true curves."""
     shares = optimal(machines, load).shares
     pairs = zip(machines, shares, strict=True)
     return LoopRun(shares, tuple(float(machine.time(share)) for machine, share in pairs))

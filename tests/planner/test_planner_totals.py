@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 import pytest
@@ -15,44 +14,20 @@ from hetsched.models import Affine, DeviceModel, PiecewiseLinear, SpeedFunction
 from hetsched.planner.explanation import explain_job
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.records import Candidate
-from hetsched.planner.totals import LinkedTotal, PlanCache
-from hetsched.plans import Overlap
-
-PLANE = 2 << 20
-"""Bytes of a 512x512 complex64 plane."""
+from hetsched.planner.totals import PlanCache
 
 
-def memory(units: int) -> MemoryDemand:
-    return MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=0, limit=units)
-
-
-def behind_a_link(compute: Affine, rate_in: float, rate_out: float, **options: Any) -> DeviceModel:
-    """A GPU behind a link of so many bytes a second; nothing measured as a whole."""
-    h2d, d2h = Affine(10e-6, PLANE / rate_in), Affine(10e-6, PLANE / rate_out)
-    return DeviceModel(options.pop("total", PiecewiseLinear()), compute, h2d, d2h, **options)
-
-
-DESKTOP = behind_a_link(Affine(30e-6, 100e-6), 6.0e9, 6.5e9)
-
-
-def corrected_by(observed: list[tuple[float, float]], share: float = 200) -> float:
-    """The correction at `share`, where each of `observed` took so many times the estimate."""
-    plain = LinkedTotal(DESKTOP, memory(100), Overlap.FULL, 400).curve
-    total = PiecewiseLinear((units, factor * plain.time(units)) for units, factor in observed)
-    slower = replace(DESKTOP, total=total)
-    curve = LinkedTotal(slower, memory(100), Overlap.FULL, 400).curve
-    return float(curve.time(share) / plain.time(share))
-
-
-def test_the_planned_total_is_corrected_by_the_shares_measured() -> None:
-    assert corrected_by([(200, 1.1)]) == pytest.approx(1.1, rel=0.02)
-    assert corrected_by([(10, 1.0), (200, 1.2), (190, 1.2)]) == pytest.approx(1.2, rel=0.02)
-    assert corrected_by([(800, 0.9)]) == pytest.approx(0.9, rel=0.1)
-
-
-def test_no_run_corrects_it_by_more_than_a_quarter() -> None:
-    assert corrected_by([(200, 20.0)]) == pytest.approx(1.25, rel=0.01)
-    assert corrected_by([(200, 0.01)]) == pytest.approx(0.8, rel=0.01)
+@pytest.mark.parametrize(
+    ("runs", "factor", "expected"), [(1, 1.1, 1.1), (3, 2.0, 2.0), (1, 20.0, 1.25), (1, 0.01, 0.8)]
+)
+def test_a_share_that_took_longer_than_planned_corrects_by_a_quarter_until_it_took_so_thrice(
+    runs: int, factor: float, expected: float
+) -> None:
+    seconds = plan_job(200, [gpu(FAST)]).predicted_seconds
+    assert seconds is not None
+    measured = replace(FAST, total=PiecewiseLinear([(200, factor * seconds)] * runs))
+    corrected = plan_job(200, [gpu(measured)]).predicted_seconds
+    assert corrected == pytest.approx(expected * seconds, rel=0.02)
 
 
 def test_equal_devices_are_planned_once() -> None:

@@ -120,7 +120,7 @@ def in_memory(assignment: Assignment, demand: MemoryDemand) -> Iterator[int]:
         lambda units: slot_bytes(demand, units),
         assignment.slot_memory,
         assignment.slots,
-        assignment.is_ring,
+        assignment.plan.slots > 0,
         assignment.max_chunk,
         assignment.slot_sizes,
     )

@@ -204,7 +204,7 @@ class JobArrays:
             sizes=assignment.slot_sizes,
             chunk_sizes=tuple(set(assignment.plan.chunks)) if assignment.slot_memory else (),
             window=assignment.window,
-            ring=assignment.is_ring,
+            ring=assignment.plan.slots > 0,
             answer=answer,
             tail=assignment.tail,
             rivals=assignment.rivals,

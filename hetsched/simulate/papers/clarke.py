@@ -39,7 +39,6 @@ class ClarkeSetting:
     linear: Linear = "time"  # what changes linearly there
 
     def machines(self) -> list[Paging]:
-        """Make P1 to P4."""
         if not len(RAM_MIB) <= self.rows <= 100_000:
             raise UsageError(f"rows: {self.rows} must be {len(RAM_MIB)} to 100000")
         if not 0 <= self.reserve < min(RAM_MIB):
@@ -107,7 +106,6 @@ def run_experiment(
     like: ClarkeSetting = STANDARD,
     tolerance: float = TOLERANCE,
 ) -> ExperimentResult:
-    """Compare every method with the paper, on matrices of these sizes."""
     tables = []
     rows: list[tuple[Cell, ...]] = []
     for load in loads:

@@ -66,7 +66,6 @@ def neighbourhood(machines: int, degree: int, rng: np.random.Generator) -> list[
 
 
 def rebalances(rule: Rule, seed: int) -> tuple[int, list[Rebalance]]:
-    """Return the cut of the first mapping and both rebalances on a random spanning tree."""
     rng = np.random.default_rng(seed)
     grid = Grid((SIDE, SIDE), corners=True, periodic=True)
     tree, _ = spanning_tree(neighbourhood(MACHINES, DEGREE, rng))
@@ -95,7 +94,6 @@ def rebalances(rule: Rule, seed: int) -> tuple[int, list[Rebalance]]:
 
 
 def run_experiment(trees: int = 30, *, seed: int = 1) -> ExperimentResult:
-    """Slow half of the machines down twice, on `trees` random spanning trees."""
     if not 1 <= trees <= MAX_TREES:
         raise UsageError(f"--trees {trees}: must be 1 to {MAX_TREES}")
     runs = {

@@ -51,7 +51,6 @@ def hcl(rows: int) -> list[Paging]:
 def partition(
     machines: Sequence[Saturating | Paging], load: int, tolerance: float = TOLERANCE
 ) -> LoopTrace:
-    """Run DFPA on `machines`."""
     return drive(Balancer(load, len(machines), "dfpa", tolerance), machines, max_runs=40)
 
 
@@ -110,7 +109,6 @@ MAX_PUBLISHED_POINTS = 6
 def run_experiment(
     platforms: int = 200, *, seed: int = 1, tolerance: float = TOLERANCE
 ) -> ExperimentResult:
-    """Compare the 16 machines with the table 1; partition two kinds of random platforms."""
     outcomes = {rows: partition(hcl(rows), rows, tolerance) for rows in PUBLISHED}
     kinds = {
         "smooth": random_outcomes(False, platforms, seed, tolerance),

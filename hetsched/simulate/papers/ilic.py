@@ -43,8 +43,6 @@ REMEMBERED = 30
 
 @dataclass(frozen=True)
 class IlicSetting:
-    """The machine of the experiment."""
-
     overlap: Overlap = Overlap.SINGLE  # SINGLE: one copy engine, as the paper's GPU has
     cliff: bool = True  # large batches are slower
 
@@ -63,7 +61,6 @@ STANDARD = IlicSetting()
 
 
 def cores() -> list[SpeedFunction]:
-    """Make the three cores."""
     return [Affine(0.0, pace) for pace in (11.612e-3, 14.606e-3, 14.606e-3)]
 
 
@@ -85,12 +82,10 @@ class GpuStep:
 
     @property
     def size_gain(self) -> float:
-        """The part of `gain` due to smaller chunks."""
         return self.single / self.one_by_one
 
     @property
     def overlap_gain(self) -> float:
-        """The part of `gain` due to copies during kernels."""
         return self.one_by_one / self.seconds
 
 
@@ -104,7 +99,6 @@ class IlicOutcome:
 
     @property
     def seconds(self) -> float:
-        """Seconds of all runs together."""
         return sum(run.makespan for run in self.trace.runs)
 
 
@@ -164,7 +158,6 @@ class _LearningGpu:
 
     @property
     def points(self) -> Any:
-        """Return the points of psi_t: (n, 2) float64, units and seconds."""
         return self._curves["total"].points
 
     def time(self, x: Any, /) -> Any:
@@ -174,7 +167,6 @@ class _LearningGpu:
         return self._curves["total"].speed(x)
 
     def run(self, share: int) -> float:
-        """Plan `share` with the partial model, run it, learn from it; return its seconds."""
         plan = factoring(share, MEMORY)
         if self.steps:
             learnt = DeviceModel(*self._curves.values())
@@ -257,7 +249,6 @@ PAPER_METHODS: dict[str, tuple[Cell, ...]] = {
 
 
 def run_experiment(*, tolerance: float = TOLERANCE) -> ExperimentResult:
-    """Compare all methods on four machines: one or two engines, with and without the cliff."""
     engines = (Overlap.SINGLE, Overlap.FULL)
     settings = [IlicSetting(overlap, cliff) for overlap in engines for cliff in (True, False)]
     outcomes = {

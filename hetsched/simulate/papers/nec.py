@@ -44,8 +44,6 @@ class ClusterNode:
 
 @dataclass(frozen=True)
 class NecCase:
-    """An application on nodes with given relative speeds."""
-
     name: str
     load: int
     nodes: tuple[ClusterNode, ...]
@@ -91,7 +89,6 @@ def phase_times(nodes: Sequence[ClusterNode]) -> Measure:
 
 
 def balance(case: NecCase, rule: Rule) -> LoopTrace:
-    """Balance `case` with `rule`, from equal shares."""
     count, tolerance = len(case.nodes), case.tolerance
     balancer = Balancer(case.load, count, "imbalance-factor", tolerance, **rule)
     return drive(balancer, case.nodes, MAX_RUNS, phase_times(case.nodes))
@@ -110,7 +107,6 @@ def random_cluster(count: int, seed: int) -> NecCase:
 
 
 def rules_for(nodes: int) -> dict[str, Rule]:
-    """Return the patent's distinct variants for this number of nodes, and the global partition."""
     rules = {"one pair": ONE_PAIR}
     if nodes >= 4:
         four = tuple(tuple(range(i, min(i + 4, nodes))) for i in range(0, nodes, 4))
@@ -122,7 +118,6 @@ def rules_for(nodes: int) -> dict[str, Rule]:
 
 
 def run_experiment(nodes: Sequence[int] = NODES, *, seed: int = 1) -> ExperimentResult:
-    """Balance the named cases with one pair and globally; random clusters in all ways."""
     clusters = [random_cluster(count, seed) for count in nodes]
     both = {"one pair": ONE_PAIR, "global": GLOBAL}
     named = [(case, *rule) for case in CASES for rule in both.items()]
