@@ -5,14 +5,14 @@ neighbours overlap by half; each channel of a colour photograph is a plane. Iden
 included once. The result is one ``.npy`` of shape (planes, 512, 512), and beside it a ``.txt``,
 with a line for the photograph of each plane.
 
-    python examples/photographs.py photographs.npy [--dtype float32]
+    python examples/photographs.py photographs.npy
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import importlib.util
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,8 +52,8 @@ def crops(plane: np.ndarray) -> Iterator[np.ndarray]:
             yield plane[row : row + SIDE, col : col + SIDE]
 
 
-def photographs(dtype: str = "complex64") -> tuple[np.ndarray, list[str]]:
-    """Return all distinct crops, (planes, SIDE, SIDE) of `dtype`, and the picture of each."""
+def photographs() -> tuple[np.ndarray, list[str]]:
+    """Return all distinct crops, (planes, SIDE, SIDE) complex64, and the picture of each."""
     kept: dict[bytes, tuple[np.ndarray, str]] = {}
     for path in sorted(folder().iterdir()):
         if path.suffix in SUFFIXES:
@@ -62,24 +62,17 @@ def photographs(dtype: str = "complex64") -> tuple[np.ndarray, list[str]]:
                     kept.setdefault(hashlib.sha256(crop.tobytes()).digest(), (crop, path.stem))
     if len(kept) < ENOUGH:  # this version of scikit-image has other pictures
         raise SystemExit(f"{folder()}: {len(kept)} distinct crops, needs {ENOUGH}")
-    planes = np.stack([crop for crop, _ in kept.values()]).astype(dtype)
+    planes = np.stack([crop for crop, _ in kept.values()]).astype("complex64")
     return planes, [name for _, name in kept.values()]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Make one .npy of real photographs.")
-    parser.add_argument("output", type=Path)
-    parser.add_argument(
-        "--dtype", default="complex64", choices=["complex64", "complex128", "float32"]
-    )
-    given = parser.parse_args()
-    planes, names = photographs(given.dtype)
-    given.output.parent.mkdir(parents=True, exist_ok=True)
-    np.save(given.output, planes)
-    given.output.with_suffix(".txt").write_text("".join(f"{name}\n" for name in names))
+def main(output: Path) -> None:
+    planes, names = photographs()
+    np.save(output, planes)
+    output.with_suffix(".txt").write_text("".join(f"{name}\n" for name in names))
     size = planes.nbytes / 2**20
-    print(f"{given.output}: {len(planes)} planes of {len(set(names))} photographs, {size:.0f} MiB")
+    print(f"{output}: {len(planes)} planes of {len(set(names))} photographs, {size:.0f} MiB")
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]))

@@ -16,8 +16,14 @@ import numpy as np
 from hetsched.errors import DataError
 from hetsched.workload import KernelContext, RowCache, Rows, StageCall, StageKernel
 from hetsched_lbm import LbmParams
-from hetsched_lbm.lattice import DIRECTIONS, collision_matrix, equilibrium, moment_matrix
-from hetsched_lbm.walls import links
+from hetsched_lbm.lattice import (
+    DIRECTIONS,
+    OPPOSITE,
+    collision_matrix,
+    equilibrium,
+    moment_matrix,
+)
+from hetsched_lbm.walls import lid_gains, links
 
 CORE_BLOCK_BYTES, GPU_BLOCK_BYTES = 1 << 20, 64 << 20
 """About the second-level cache of a core, a quarter of which is 10 % slower; on a GPU large enough
@@ -82,13 +88,16 @@ class ArrayFlow:
         """Return the links of the blocks: (index in the work area, in the halo, gain) of each."""
         p, xp = self._p, self._xp
         host = None if mask is None else (mask.get() if hasattr(mask, "get") else mask)
-        every = links(p, host, rows)
+        every, gains = links(p, host, rows, p.cols), np.append(np.zeros(9), lid_gains(p))
         bounces = []
         for first in range(0, rows.count, self._count):
-            part = every.between(first, first + self._count)
-            target = (part.row * 16 + part.direction) * p.cols + part.column
-            source = ((part.row + 1) * 9 + part.source) * p.cols + part.column
-            gain = part.gain.astype(p.dtype)
+            starts = every.starts[first : first + self._count + 1]
+            part = slice(starts[0], starts[-1])
+            row = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+            column, code = every.columns[part], every.codes[part]
+            target = (row * 16 + code % 9) * p.cols + column
+            source = ((row + 1) * 9 + np.take(OPPOSITE, code % 9)) * p.cols + column
+            gain = gains[code].astype(p.dtype)
             bounces.append((xp.asarray(target), xp.asarray(source), xp.asarray(gain)))
         return bounces
 

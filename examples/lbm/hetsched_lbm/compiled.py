@@ -16,8 +16,8 @@ import numpy as np
 
 from hetsched.workload import KernelContext, RowCache, StageCall, StageKernel
 from hetsched_lbm import LbmParams, array_stages
-from hetsched_lbm.lattice import DIRECTIONS, OPPOSITE, WEIGHTS
-from hetsched_lbm.walls import PackedLinks, packed_links
+from hetsched_lbm.lattice import DIRECTIONS, OPPOSITE
+from hetsched_lbm.walls import Links, lid_gains, links
 
 COLUMNS = 256
 """Of a block: its 9 populations in float64 take 18 KiB. A constant, so that the compiler sees that
@@ -67,9 +67,8 @@ class CompiledFlow:
         self._dtype = dtype = np.dtype(p.dtype)
         self._area = np.zeros(9 * COLUMNS, dtype)
         self._sums = np.zeros(COLUMNS)
-        self._gains = np.array([6 * w * x * p.speed for w, x in zip(WEIGHTS, _ALONG, strict=True)])
-        self._gains = self._gains.astype(dtype)
-        self._links: RowCache[PackedLinks] = RowCache()
+        self._gains = lid_gains(p).astype(dtype)
+        self._links: RowCache[Links] = RowCache()
         omega, g = 1 / p.relaxation_time, p.force
         numbers = (1 - omega, omega / 9, omega / 36, g / 2, 3 * (1 / omega - 0.5) * g)
         self._collision = _Collision(*(dtype.type(number) for number in numbers))
@@ -78,20 +77,18 @@ class CompiledFlow:
         """Advance two cells."""
         f = np.zeros((3, 9, 2), self._dtype)
         none = np.zeros(2, np.int64), np.zeros(0, np.int32), np.zeros(0, np.uint8)
-        self.advance(f, f[:1].copy(), PackedLinks(*none))
+        self.advance(f, f[:1].copy(), Links(*none))
 
     def step(self, call: StageCall) -> None:
         rows, mask = call.rows, call.inputs.get("mask")
-        links = self._links.get(
-            rows.first, rows.stop, lambda: packed_links(self._p, mask, rows, COLUMNS)
-        )
-        excess, change = self.advance(call.inputs["f"], call.outputs["f"], links)
+        found = self._links.get(rows.first, rows.stop, lambda: links(self._p, mask, rows, COLUMNS))
+        excess, change = self.advance(call.inputs["f"], call.outputs["f"], found)
         call.partials["excess"][...] = excess
         call.partials["steps"][...] = call.values.before["steps"] + 1
         if self._p.tolerance > 0:
             call.partials["change"][...] = change
 
-    def advance(self, f: np.ndarray, new: np.ndarray, links: PackedLinks) -> tuple[float, float]:
+    def advance(self, f: np.ndarray, new: np.ndarray, links: Links) -> tuple[float, float]:
         """Write new populations; return the mass in excess of 1 a cell, and the largest change."""
         self._sums[:] = 0
         change = _step(

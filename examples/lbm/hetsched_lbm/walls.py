@@ -13,36 +13,14 @@ import numpy as np
 
 from hetsched.workload import Rows
 from hetsched_lbm import LbmParams
-from hetsched_lbm.lattice import DIRECTIONS, OPPOSITE, WEIGHTS
+from hetsched_lbm.lattice import DIRECTIONS, WEIGHTS
 
-PACKED_ROWS = 64
+ROWS_AT_ONCE = 64
 """Rows whose links are found at once: they take 32 bytes each then. Arbitrary."""
 
 
 @dataclass(frozen=True)
 class Links:
-    """Populations that bounce back: row (of the given ones), direction, column, and their gain."""
-
-    row: np.ndarray
-    direction: np.ndarray
-    column: np.ndarray
-    gain: np.ndarray
-
-    def between(self, first: int, stop: int) -> Links:
-        """Return those of some rows, which count from `first`. They are sorted by row."""
-        part = slice(*np.searchsorted(self.row, (first, stop)))
-        return Links(
-            self.row[part] - first, self.direction[part], self.column[part], self.gain[part]
-        )
-
-    @property
-    def source(self) -> np.ndarray:
-        """Return the opposite directions."""
-        return np.take(OPPOSITE, self.direction)
-
-
-@dataclass(frozen=True)
-class PackedLinks:
     """Populations that bounce back, sorted by row and block of columns; 5 bytes each.
 
     Attributes
@@ -51,7 +29,7 @@ class PackedLinks:
         Where those of each block begin.
     columns : (count,) int32
     codes : (count,) uint8
-        The direction; with a gain, plus 9.
+        The direction; below the lid, plus 9.
     """
 
     starts: np.ndarray
@@ -59,26 +37,30 @@ class PackedLinks:
     codes: np.ndarray
 
 
-def packed_links(p: LbmParams, mask: np.ndarray | None, rows: Rows, width: int) -> PackedLinks:
+def lid_gains(p: LbmParams) -> np.ndarray:
+    """Return what a population of each direction gains at the lid, (9,)."""
+    along, _ = np.array(DIRECTIONS).T
+    return np.asarray(6 * p.speed * np.array(WEIGHTS) * along)
+
+
+def links(p: LbmParams, mask: np.ndarray | None, rows: Rows, width: int) -> Links:
     """Return the links of some rows, in blocks of `width` columns."""
     blocks = -(-p.cols // width)
     counts = [np.zeros(1, np.int64)]
     columns, codes = [np.empty(0, np.int32)], [np.empty(0, np.uint8)]
-    for first in range(rows.first, rows.stop, PACKED_ROWS):
-        piece = Rows(first, min(first + PACKED_ROWS, rows.stop), rows.load)
-        found = links(p, mask, piece)
-        block = found.row * blocks + found.column // width
+    for first in range(rows.first, rows.stop, ROWS_AT_ONCE):
+        piece = Rows(first, min(first + ROWS_AT_ONCE, rows.stop), rows.load)
+        row, direction, column, is_below_lid = _found(p, mask, piece)
+        block = row * blocks + column // width
         order = np.argsort(block, kind="stable")
         counts.append(np.bincount(block, minlength=piece.count * blocks))
-        columns.append(found.column[order].astype(np.int32))
-        codes.append((found.direction + 9 * (found.gain != 0))[order].astype(np.uint8))
-    return PackedLinks(
-        np.cumsum(np.concatenate(counts)), np.concatenate(columns), np.concatenate(codes)
-    )
+        columns.append(column[order].astype(np.int32))
+        codes.append((direction + 9 * is_below_lid)[order].astype(np.uint8))
+    return Links(np.cumsum(np.concatenate(counts)), np.concatenate(columns), np.concatenate(codes))
 
 
-def links(p: LbmParams, mask: np.ndarray | None, rows: Rows) -> Links:
-    """Return the links of some rows, sorted by row."""
+def _found(p: LbmParams, mask: np.ndarray | None, rows: Rows) -> tuple[np.ndarray, ...]:
+    """Return rows (of the given ones), directions and columns, and whether the lid is above."""
     solid = _surroundings(p, mask, rows)
     own = solid[1:-1, 1:-1]
     blocked = np.zeros((rows.count, 9, p.cols), bool)
@@ -86,13 +68,10 @@ def links(p: LbmParams, mask: np.ndarray | None, rows: Rows) -> Links:
         source = solid[1 - y : 1 - y + rows.count, 1 - x : 1 - x + p.cols]
         blocked[:, number] = source | own
     row, direction, column = np.nonzero(blocked)
-    gain = np.zeros(len(row))
-    if p.flow == "cavity":
-        along, across = np.array(DIRECTIONS).T
-        is_below_lid = (rows.first + row == p.rows - 1) & (across[direction] < 0)
-        gains = 6 * p.speed * np.array(WEIGHTS) * along
-        gain = np.where(is_below_lid & ~own[row, column], gains[direction], 0.0)
-    return Links(row, direction, column, gain)
+    _, across = np.array(DIRECTIONS).T
+    is_below_lid = (rows.first + row == p.rows - 1) & (across[direction] < 0)
+    is_below_lid &= (p.flow == "cavity") & ~own[row, column]
+    return row, direction, column, is_below_lid
 
 
 def _surroundings(p: LbmParams, mask: np.ndarray | None, rows: Rows) -> np.ndarray:

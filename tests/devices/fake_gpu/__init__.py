@@ -1,1 +1,0 @@
-"""A GPU on the simulated runtime, in a device process: the device's code is the real one."""
