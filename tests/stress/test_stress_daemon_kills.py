@@ -1,15 +1,20 @@
-"""Kills and stops of the daemon at random moments, under clients that reconnect."""
+"""Kills and stops of the daemon at random moments, under clients that reconnect.
+
+Clients hold, release, move and cancel jobs as well: each of them ends once, as they asked.
+"""
 
 from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import functools
 import random
 import signal
 import socket
 import threading
 import time
 from collections import Counter
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +24,7 @@ import pytest
 from served import CORES, Daemon, serving
 
 import hetsched
-from hetsched.errors import HetschedError, InputMissing, TryAgain, WaitTimeout
+from hetsched.errors import HetschedError, InputMissing, JobFailed, TryAgain, WaitTimeout
 
 pytestmark = pytest.mark.stress
 CONFIG = CORES + '[journal]\nkeep_jobs = 10000000\nlimit = "20GiB"\n'
@@ -30,6 +35,7 @@ LONGEST_LIFE = 5.0
 ENDS = ("SIGKILL", "SIGKILL", "SIGTERM", "SIGTERM twice", "SIGQUIT")
 RESULT_SECONDS = 120.0
 SHAPE = (4, 64, 64)
+KINDS = ("array", "generated", "file", "failing")
 GIVEN_UP = "was running each of the 3 times that the daemon ended"
 
 
@@ -38,7 +44,9 @@ class Submission:
     """`number` is 0 if it was never acknowledged; `end`: what the client got."""
 
     ident: str
+    kind: str
     number: int = 0
+    may_be_cancelled: bool = False
     is_durable: bool = False
     end: str = ""
     is_wrong: bool = False
@@ -60,40 +68,54 @@ class Story:
             for count in range(1_000_000):
                 if self.is_over.is_set():
                     return
-                submission = Submission(f"client-{index}-{count}")
+                submission = Submission(f"client-{index}-{count}", KINDS[count % len(KINDS)])
                 self.submissions.append(submission)
-                before, kind = self.kills, ("array", "generated", "file")[count % 3]
+                before = self.kills
                 try:
-                    self.run_job(client, submission, kind, chance)
+                    self.run_job(client, submission, chance)
                     submission.end = "done"
+                except CancelledError:
+                    submission.end = "cancelled"
                 except InputMissing:
                     submission.end = "result lost"
                 except HetschedError as error:
                     submission.end = f"{type(error).__name__}: {error}"
                 submission.kills = self.kills - before
 
-    def run_job(self, client: hetsched.Client, mine: Submission, kind: str, chance: Any) -> None:
-        """Submit an array (volatile), generated input or a file (durable); check the result."""
+    def run_job(self, client: hetsched.Client, mine: Submission, chance: Any) -> None:
+        """Submit an array (volatile) or what is durable; check the result."""
+        kind = mine.kind
         x = chance.random(SHAPE).astype("complex64")
         source, target = self.folder / f"{mine.ident}.npy", self.folder / f"{mine.ident}-out.npy"
         if kind == "array":
             job = client.submit("fft", x, id=mine.ident)
         elif kind == "generated":
             job = client.submit("fft", batch=SHAPE, verify=True, id=mine.ident)
+        elif kind == "failing":
+            job = client.submit("toys:Toy", units=2, fault="error", id=mine.ident)
         else:
             np.save(source, x)
             job = client.submit("fft", source, out=target, id=mine.ident)
         try:
-            y = self.result(job)
+            y = self.result(client, job, mine, chance)
         finally:  # after a restart it may have another number
             mine.number, mine.is_durable = job.id, job.durability == "durable"
         y = np.load(target) if kind == "file" else y
         expected = y if kind == "generated" else np.fft.fft2(x)
         mine.is_wrong = y.shape != SHAPE or not np.allclose(y, expected, atol=1e-2)
 
-    def result(self, job: hetsched.Job) -> Any:
+    def result(self, client: Any, job: hetsched.Job, mine: Submission, chance: Any) -> Any:
         """Wait while daemons end, on a busy machine before they compute, and a while longer."""
+        requests = [client.hold, functools.partial(client.prioritize, priority=3), client.cancel]
+        for request in (
+            chance.choice(requests, chance.integers(3)) if chance.random() < 0.25 else ()
+        ):
+            mine.may_be_cancelled |= request == client.cancel
+            with contextlib.suppress(HetschedError):  # it may have ended
+                request(job.id)
         while not self.is_over.is_set():
+            with contextlib.suppress(HetschedError):  # it may not be on hold
+                client.release(job.id)
             with contextlib.suppress(WaitTimeout):
                 return job.result(1.0)
         return job.result(RESULT_SECONDS)
@@ -139,10 +161,18 @@ def check(submissions: list[Submission], journal: dict[str, tuple[int, str]], ro
         if each.end.startswith(TryAgain.__name__):  # refused by a daemon that was stopping
             assert not each.is_durable, each
             continue
-        is_done, is_given_up = each.end in ("done", "result lost"), GIVEN_UP in each.end
-        assert is_done or (is_given_up and each.kills >= 3), each
+        state = each.end if each.end in ("done", "cancelled") else "failed"
+        if each.end == "result lost":
+            state = "done"
+        is_given_up = GIVEN_UP in each.end and each.kills >= 3
+        is_asked_for = {
+            "done": each.kind != "failing",
+            "cancelled": each.may_be_cancelled,
+            "failed": each.kind == "failing" and each.end.startswith(JobFailed.__name__),
+        }
+        assert is_given_up or is_asked_for[state], each
         if each.is_durable:
-            assert journal[each.ident] == (each.number, "done" if is_done else "failed"), each
+            assert journal[each.ident] == (each.number, state), each
 
 
 def test_sigterm_has_effect_while_clients_disconnect(stress: Any) -> None:
