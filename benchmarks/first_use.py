@@ -1,7 +1,7 @@
 """What a new user waits for: the first `hetsched run`, and a daemon's first jobs of new shapes.
 
-`run` is a whole process that finds no state and no caches, in turns with the same without FFTW and
-with a script that makes the same data and transforms them by SciPy on all cores. A daemon without
+`run` is a whole process that finds no state and no caches, in turns with a script that makes the
+same data and transforms them by SciPy on all cores. A daemon without
 models and caches, warm from jobs of another shape, gets fifty of a new one; the first is compared
 with SciPy's first call of that shape in a fresh process, the fifth with the fiftieth.
 """
@@ -16,7 +16,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 from benchmarks import contest
 from benchmarks.contest import OURS, Found, Measured, milliseconds, ratio
@@ -32,10 +31,9 @@ WARM_JOBS, JOBS = 12, 50
 PAUSE = 0.02
 """Seconds between jobs: the daemon may learn, as it does between a user's jobs."""
 COLUMNS = (
-    "case", "first, ms", "SciPy's, ms", "over SciPy's (quartiles)", "`run` without FFTW, ms",
-    "second job, ms", "fifth job, ms", "over the fiftieth (quartiles)",
+    "case", "first, ms", "SciPy's, ms", "over SciPy's (quartiles)", "second job, ms",
+    "fifth job, ms", "over the fiftieth (quartiles)",
 )  # fmt: skip
-NO_FFTW = 'import sys\nsys.modules["pyfftw"] = None\n'
 SCRIPT = """
 import concurrent.futures, os, sys
 import numpy, scipy.fft
@@ -65,19 +63,14 @@ def measure(case: str, rounds: int) -> contest.Benchmarks:
         return contest.race(case, contestants, rounds)
     run = [str(HETSCHED), "run", "fft", "--batch", batch]
     script = [sys.executable, "-c", SCRIPT, batch]
-    with tempfile.TemporaryDirectory(prefix="hs-") as folder:
-        (Path(folder) / "sitecustomize.py").write_text(NO_FFTW)
-        return contest.race(case, {
-            OURS: lambda: whole("first", run),
-            "without FFTW": lambda: whole("without FFTW", run, PYTHONPATH=folder),
-            "SciPy": lambda: whole("SciPy", script),
-        }, rounds)  # fmt: skip
+    contestants = {OURS: lambda: whole("first", run), "SciPy": lambda: whole("SciPy", script)}
+    return contest.race(case, contestants, rounds)
 
 
-def whole(what: str, command: Sequence[str], **environment: str) -> Measured:
+def whole(what: str, command: Sequence[str]) -> Measured:
     with untouched():
         start = time.perf_counter()
-        subprocess.run(command, check=True, capture_output=True, env={**os.environ, **environment})
+        subprocess.run(command, check=True, capture_output=True)
         return Measured({what: time.perf_counter() - start})
 
 
@@ -118,7 +111,7 @@ def first_call(batch: str) -> Measured:
 
 
 def row(case: str, found: Found, facts: object) -> tuple[str, ...]:
-    others = (found.get(what) for what in ("without FFTW", "second", "fifth"))
+    others = (found.get(what) for what in ("second", "fifth"))
     return (
         case, milliseconds(found["first"]), milliseconds(found["SciPy"]),
         ratio(found["first"], found["SciPy"]),

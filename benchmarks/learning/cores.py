@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 import random
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import fmean
@@ -11,8 +13,8 @@ from statistics import fmean
 import msgspec
 
 from benchmarks.learning import Verdict
-from benchmarks.learning.dispatched import ChunkSeconds, run_dispatched
-from hetsched.device import Chunk, DeviceInfo
+from hetsched.device import TAIL_CHUNK_ID, Chunk, ChunkTimes, DeviceInfo, TailCounter
+from hetsched.dispatch import Dispatcher
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel
 from hetsched.planner.assignment import MAX_COSTLY_CHUNK_SECONDS
@@ -28,6 +30,8 @@ from hetsched.simulate.machine import (
 )
 
 NOISE = 0.02
+TAKE_SECONDS = 50e-6
+"""To take units of a tail. Estimate."""
 Random = random.Random | None
 
 
@@ -60,6 +64,10 @@ class ScaledCores(SimulatedMachine):
         return timings
 
 
+ChunkSeconds = Callable[[Chunk, float], float]
+"""Seconds of a chunk that starts at a time."""
+
+
 @dataclass(frozen=True)
 class DispatchedCores(SimulatedMachine):
     """Cores of one process: units move between them as the product's dispatcher decides.
@@ -73,7 +81,70 @@ class DispatchedCores(SimulatedMachine):
         self, plan: JobPlan, noise: float = 0.0, rng: Random = None
     ) -> dict[str, ChunkTimings]:
         """Run `plan` in virtual time."""
-        return run_dispatched(plan, self.draw(rng))
+        return DispatchedRun(plan, self.draw(rng)).run()
+
+
+class DispatchedRun:
+    """A plan for cores, run by the product's dispatcher and rule of taking from tails."""
+
+    def __init__(self, plan: JobPlan, seconds: Mapping[str, ChunkSeconds]) -> None:
+        assignments, self._seconds = plan.assignments, seconds
+        self._tails = {a.device: a.tail for a in assignments if a.tail is not None}
+        self._counters = {
+            tail.first: TailCounter(tail.first, tail.units) for tail in self._tails.values()
+        }
+        self._dispatcher = Dispatcher(
+            {a.device: a.chunks for a in assignments},
+            {a.device: a.window for a in assignments},
+            {a.device: a.max_chunk for a in assignments},
+            {a.device: a.pace for a in assignments},
+            self._tails,
+        )
+        self._waiting: dict[str, deque[Chunk]] = {a.device: deque() for a in assignments}
+        self._idle, self._open = set(self._waiting), set[str]()
+        self._ends: list[tuple[float, str, Chunk]] = []
+        self._timings: dict[str, list[tuple[int, ChunkTimes]]] = defaultdict(list)
+
+    def run(self) -> dict[str, ChunkTimings]:
+        """Return the timings of each device that computed, in the order of its chunks."""
+        self._go_on(0.0)
+        while self._ends:
+            now, name, chunk = heapq.heappop(self._ends)
+            self._idle.add(name)
+            if chunk.id == TAIL_CHUNK_ID:
+                self._dispatcher.finish_tail_chunk(name, chunk.first, chunk.count, now)
+            else:
+                self._dispatcher.finish_chunk(name, chunk.id, now)
+            self._go_on(now)
+        return {name: tuple(chunks) for name, chunks in self._timings.items()}
+
+    def _go_on(self, now: float) -> None:
+        for command in self._dispatcher.commands(now):
+            self._waiting[command.device].extend(command.chunks)
+            if command.opens_tail:
+                self._open.add(command.device)
+        for name in sorted(self._idle):
+            if (chunk := self._next_chunk(name)) is not None:
+                self._idle.remove(name)
+                is_taken = chunk.id == TAIL_CHUNK_ID
+                start = now + TAKE_SECONDS * is_taken
+                end = start + self._seconds[name](chunk, start)
+                times = ChunkTimes(compute=(start, end), taken=is_taken)
+                self._timings[name].append((chunk.count, times))
+                heapq.heappush(self._ends, (end, name, chunk))
+            elif name in self._open:
+                self._open.remove(name)
+                self._dispatcher.leave_tail(name)
+
+    def _next_chunk(self, name: str) -> Chunk | None:
+        """Return one that was sent, or one of the tail; None: there is none."""
+        if self._waiting[name]:
+            return self._waiting[name].popleft()
+        if name not in self._open:
+            return None
+        tail = self._tails[name]
+        taken = self._counters[tail.first].take(tail)
+        return None if taken is None else Chunk(TAIL_CHUNK_ID, *taken)
 
 
 def calls(seeds: int) -> Iterator[Verdict]:

@@ -1,7 +1,7 @@
 """How far plans are from the bound by the models: of one device, of whole machines.
 
 Devices are drawn at random: fixed costs of 5 to 30 us, 5 to 316 us a unit and phase, memory for 4
-units to all of 64 to 4,096, one or two copy engines. No plan of equal chunks may be faster.
+units to all of 64 to 4,096, one or two copy engines.
 
 Machines: 1 to 64 cores of 1 to 4 ms a unit (equal, or up to twice as slow as each other), 1 to 4
 GPUs of 3 to 100 times a core's speed behind links of 10 to 100 GB/s each way (2 MiB a unit), 2 to
@@ -10,7 +10,6 @@ GPUs of 3 to 100 times a core's speed behind links of 10 to 100 GB/s each way (2
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 import statistics
@@ -23,9 +22,6 @@ from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.plans import Overlap, best_plan, lower_bound, price
-from hetsched.plans.costs import costs_of
-from hetsched.plans.device_plan import evenly, slot_sizes
-from hetsched.plans.recurrence import prices
 from hetsched.simulate.machine import (
     SimulatedDevice,
     SimulatedMachine,
@@ -43,10 +39,6 @@ SMALL_UNITS = (-6.0, -4.0)
 MAX_GAPS = {DECADES: (0.003, 0.012), SMALL_UNITS: (0.007, 0.02)}
 """Mean and 90th percentile of the gaps to the bound."""
 MAX_WORST = 0.10
-MAX_BEATEN = 0.001
-"""Fraction of devices."""
-MAX_EQUAL_CHUNKS, MAX_SLOTS = 64, 4
-ROUNDING = 1e-9
 CORES, GPUS, LOADS = (1, 64), (1, 4), (2, 200)
 CORE_UNIT, GPU_SPEEDUP = (1e-3, 4e-3), (3, 100)
 UNIT_BYTES, RATE = 2 << 20, (10e9, 100e9)
@@ -77,16 +69,6 @@ class Case:
         return MemoryDemand(input_bytes=1, work_bytes=0, output_bytes=0, limit=self.room)
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """A plan's relative distance to the bound, and whether equal chunks are faster."""
-
-    case: Case
-    gap: float
-    is_beaten: bool
-    chunks: tuple[int, ...]
-
-
 def draw(seed: int, decades: tuple[float, float]) -> Case:
     """Draw a device and a share; log-uniform, except fixed costs."""
     rng = random.Random(seed)
@@ -97,56 +79,29 @@ def draw(seed: int, decades: tuple[float, float]) -> Case:
     return Case(seed, share, room, (phases[0], phases[1], phases[2]), overlap)
 
 
-def judged(case: Case) -> Judgement:
-    """Compare the best plan of `case` with the bound and with equal chunks."""
+def gap(case: Case) -> float:
+    """Return the relative distance of the best plan of `case` to the bound."""
     plan = best_plan(case.share, case.model, case.memory, overlap=case.overlap)
-    seconds = price(plan, case.model, case.overlap)
     bound = lower_bound(case.share, case.model, case.memory, case.overlap)
-    equal = min(equal_chunks(case), default=math.inf)
-    return Judgement(case, seconds / bound - 1, equal < seconds * (1 - ROUNDING), plan.chunks)
+    return price(plan, case.model, case.overlap) / bound - 1
 
 
-def equal_chunks(case: Case) -> Iterator[float]:
-    """Yield, by slots, the least seconds of all rings of 1 to 64 equal chunks that fit.
-
-    Chunks differ by one unit at most, the larger ones first or spread out.
-    """
-    costs = costs_of(case.model, case.room, case.overlap)
-    for slots in range(1, MAX_SLOTS + 1):
-        plans = [
-            sizes
-            for chunks in range(1, min(MAX_EQUAL_CHUNKS, case.share) + 1)
-            for sizes in (evenly(case.share, chunks), spread(case.share, chunks))
-            if sum(slot_sizes(sizes, slots)) <= case.room
-        ]
-        if plans:
-            yield float(prices(plans, slots, costs, case.overlap).min())
-
-
-def spread(share: int, chunks: int) -> tuple[int, ...]:
-    """Cut as `evenly`, but with the larger chunks as far from each other as possible."""
-    ends = [share * end // chunks for end in range(chunks + 1)]
-    return tuple(after - before for before, after in itertools.pairwise(ends))
-
-
-def verdicts(judgements: Sequence[Judgement], decades: tuple[float, float]) -> Iterator[Verdict]:
+def verdicts(cases: Sequence[Case], decades: tuple[float, float]) -> Iterator[Verdict]:
     mean, ninetieth = MAX_GAPS[decades]
-    gaps = [judgement.gap for judgement in judgements]
-    with_room = [one.gap for one in judgements if one.case.room >= LARGE_ROOM]
-    beaten = [float(judgement.is_beaten) for judgement in judgements]
+    gaps = [gap(case) for case in cases]
+    with_room = [each for each, case in zip(gaps, cases, strict=True) if case.room >= LARGE_ROOM]
     low, high = (10**power * 1e6 for power in decades)
-    case = f"gap to the bound, {len(gaps)} devices of {low:.0f} to {high:.0f} us a unit"
-    yield Verdict(case, gaps, max_mean=mean)
+    name = f"gap to the bound, {len(gaps)} devices of {low:.0f} to {high:.0f} us a unit"
+    yield Verdict(name, gaps, max_mean=mean)
     yield Verdict("the same, 90th percentile", [_ninetieth(gaps)], max_worst=ninetieth)
     yield Verdict(f"the same, from {LARGE_ROOM} units of memory on", with_room, None, MAX_WORST)
-    yield Verdict("beaten by equal chunks", beaten, max_mean=MAX_BEATEN)
 
 
 def devices(seeds: int) -> Iterator[Verdict]:
     """Plans of one device, of large units and of small ones."""
     for decades in MAX_GAPS:
         count = seeds * DEVICES_PER_SEED
-        yield from verdicts([judged(draw(seed, decades)) for seed in range(count)], decades)
+        yield from verdicts([draw(seed, decades) for seed in range(count)], decades)
 
 
 def machines(seeds: int) -> Iterator[Verdict]:
