@@ -183,29 +183,23 @@ class IteratingBench:
         self,
         shares: Mapping[int, int],
         *,
-        first: int = 0,
         last: int | None = None,
-        previous: Sequence[int] = (),
         paced: bool = False,
-        restores: bool = False,
-        epoch: int = 1,
     ) -> None:
         """Start an epoch of the devices with these slots and rows."""
-        self.control.begin(first, restores=restores)
+        self.control.begin(0)
         slots = tuple(shares)
         for rank, slot in enumerate(slots):
             self.devices.order(
                 slot,
                 Iterate(
                     attempt=JOB,
-                    epoch=epoch,
+                    epoch=1,
                     rank=rank,
                     slots=slots,
                     bounds=(0, *accumulate(shares.values())),
-                    first=first,
+                    first=0,
                     last=self.declaration.max_iterations(self.params) if last is None else last,
-                    previous=tuple(previous),
-                    restores=restores,
                     paced=paced,
                 ),
             )

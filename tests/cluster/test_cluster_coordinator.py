@@ -96,7 +96,7 @@ def test_one_wild_run_doesnt_move_shares_that_two_have_settled() -> None:
 def test_models_are_kept_and_stay_small_whatever_sizes_come(tmp_path: Path) -> None:
     path = tmp_path / "state" / "hosts.json"
     models = HostModels(path)
-    for load in range(1, 3000, 7):
+    for load in range(1, 3000, 50):
         run(FakeHosts({"a": at(100), "b": at(50)}), models, load)
 
     assert all(len(runs) <= 25 for runs in models.runs["kind"].values())

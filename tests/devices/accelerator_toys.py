@@ -53,10 +53,3 @@ class Racing(Toy):
     def variants(self, kind: str) -> Sequence[Variant]:
         (working,), (_, broken) = super().variants(kind), Affine().variants(kind)
         return [working, Variant("other", "1", working.make), broken]
-
-
-class Picky(Toy):
-    """Whose kernel fails everywhere but on cores."""
-
-    def variants(self, kind: str) -> Sequence[Variant]:
-        return Racing().variants(kind)[:1] if kind == "cpu" else Racing().variants(kind)[2:]

@@ -21,9 +21,7 @@ from hypothesis import strategies as st
 from iterating_bench import CORE, IteratingBench
 
 from hetsched.device_process import epochs
-from hetsched.device_process.epochs import IterativeRun
 from hetsched.devices.accelerator.device import Accelerator
-from hetsched.devices.accelerator.iterating import AcceleratorStages
 from hetsched.devices.accelerator.rows import piece_overhead, piece_sizes, spare_rows
 from hetsched.devices.base import Device
 from hetsched.devices.cpu.device import CoreClock, CpuDevice, CpuKernels
@@ -31,10 +29,10 @@ from hetsched.errors import DataError
 from hetsched.iterations.serial import run
 from hetsched.memory import MemoryDemand
 from hetsched.testing.simulated import StrictRuntime
-from hetsched.transport.device_messages import CommandFailed, IterationsDone
+from hetsched.transport.device_messages import CommandFailed
 from hetsched.workload import Rows
 
-CORE_SLOT, GPU_SLOT = 0, 1
+GPU_SLOT = 1
 ROWS, COLUMNS = 64, 64
 X = np.random.default_rng(5).standard_normal((ROWS, COLUMNS))
 
@@ -400,82 +398,3 @@ def test_only_rows_that_move_are_copied(monkeypatch: pytest.MonkeyPatch) -> None
     halos_of_the_other_buffer = 2 * row_bytes
     extra = copied[5] + copied[6] - copied[3] - copied[4]
     assert 0 < extra <= leaving + coming + halos_of_the_other_buffer
-
-
-# ---- a GPU is lost with rows that only its own memory had
-
-ITERATIONS = 12
-
-
-class Lost(Exception):
-    """The GPU's process ends."""
-
-
-@pytest.fixture
-def rarely(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows are saved as rarely as they may be."""
-    monkeypatch.setattr(epochs, "MAX_REPEATED", 0.2)
-    monkeypatch.setattr(epochs, "MAX_TIME", 1e-9)
-
-
-def lose_gpu(monkeypatch: pytest.MonkeyPatch, where: str, moment: int) -> None:
-    """Have the GPU end at the `moment`-th call of a method."""
-    owner: Any = IterativeRun if where in ("save", "restore") else AcceleratorStages
-    original, calls = getattr(owner, where), 0
-
-    def counted(self: Any, *args: Any) -> Any:
-        nonlocal calls
-        executor = self.executor if owner is IterativeRun else self
-        calls += executor.has_own_memory
-        if executor.has_own_memory and calls == moment:
-            raise Lost
-        return original(self, *args)
-
-    monkeypatch.setattr(owner, where, counted)
-
-
-def run_until_lost(bench: IteratingBench) -> tuple[int, int | None, int]:
-    """Return the last iteration that is finished, the one to go back to, and who is lost."""
-    events, lost = 0, -1
-    while events < bench.slots:
-        slot, event = bench.events.get(timeout=60)
-        events += not isinstance(event, IterationsDone)
-        if isinstance(event, CommandFailed):
-            lost = slot
-            bench.control.abort()
-    slots = tuple(range(bench.slots))
-    return bench.control.finished(slots), bench.control.saved(slots), lost
-
-
-def go_on(bench: IteratingBench, finished: int, saved: int | None) -> None:
-    first = finished + 1 if saved is None else saved + 1
-    previous = (0, 1) if saved is None and first else ()
-    bench.iterate(
-        {CORE_SLOT: ROWS}, first=first, previous=previous, restores=saved is not None, epoch=2
-    )
-    bench.stopped(1)
-
-
-STAGES = [("compute", moment) for moment in (1, 4, 5, 6, 9, 13, 20, 26, 27)]
-SAVING = [("write_back", 2), ("write_back", 4), ("save", 1), ("save", 3)]
-
-
-@pytest.mark.usefixtures("rarely")
-@pytest.mark.parametrize(("where", "moment"), STAGES + SAVING)
-@pytest.mark.parametrize("is_first", [False, True], ids=["last-rows", "first-rows"])
-def test_a_core_goes_back_to_what_was_saved_when_the_gpu_is_lost(
-    is_first: bool, where: str, moment: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shares = {GPU_SLOT: 40, CORE_SLOT: 24} if is_first else {CORE_SLOT: 24, GPU_SLOT: 40}
-    with computing(DiffusionParams(ROWS, COLUMNS, ITERATIONS), saves=True) as bench:
-        lose_gpu(monkeypatch, where, moment)
-        bench.iterate(shares)
-        finished, saved, _ = run_until_lost(bench)
-
-        go_on(bench, finished, saved)
-
-        last = finished if saved is None else saved
-        assert finished - last <= 1 + 0.2 * ITERATIONS
-        split = tuple(shares.values())
-        result = expected(bench, lambda k: split if k <= last else (ROWS,))
-        np.testing.assert_allclose(bench.arrays["y"], result, atol=1e-13)

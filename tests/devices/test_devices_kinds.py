@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,50 +10,38 @@ from hetsched.config import parse
 from hetsched.device import DEVICE_KINDS, DeviceKind
 from hetsched.errors import ConfigError
 
+MIB = 1 << 20
 TOY = DeviceKind(
-    name="toy", config_name="toybox", group="toys", package="toy_kind", variant_kind="toy"
-)
+    name="toy", config_name="toybox", group="toys", package="toy_kind", variant_kind="cpu",
+    has_link=True, shares_memory=True,
+)  # fmt: skip
 CONFIG = "[[device]]\nkind = 'toybox'\ncount = 2\n"
 
 
 @pytest.fixture
-def toy_kind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The file that says how many bytes of the toys' memory others use."""
+    file = tmp_path / "used"
+    file.write_text("0")
+    monkeypatch.setenv("TOY_MEMORY_USED", str(file))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setitem(DEVICE_KINDS, "toy", TOY)
+    return file
 
 
-@pytest.fixture
-def local(toy_kind: None) -> Iterator[hetsched.Local]:
+def test_a_registered_kind_runs_jobs_on_what_others_leave_of_its_memory(used: Path) -> None:
+    x = np.arange(160.0).reshape(40, 4)
     with hetsched.Local(parse(CONFIG, "test"), learn=False) as local:
-        yield local
-
-
-def test_a_registered_kind_runs_jobs(local: hetsched.Local) -> None:
-    x = np.arange(160.0).reshape(40, 4)
-
-    job = local.submit("toys:Toy", x, verify=True)
-    y = job.result(timeout=60)
-
-    np.testing.assert_array_equal(y, 2 * x + 1)
-    assert job.report is not None
-    assert [(device.device, device.kind) for device in job.report.devices] == [
-        ("toy0", "toy"),
-        ("toy1", "toy"),
-    ]
-    assert sum(device.share for device in job.report.devices) == 40
-
-
-def test_a_kernel_that_fails_there_runs_on_a_core(toy_kind: None) -> None:
-    """Also without a link, as on a GPU that shares the host's memory."""
-    x = np.arange(160.0).reshape(40, 4)
-    config = CONFIG + "[[device]]\nkind = 'cpu'\ncount = 1\n"
-    with hetsched.Local(parse(config, "test"), learn=False) as local:
-        job = local.submit("accelerator_toys:Picky", x)
-        y = job.result(timeout=60)
-
-    np.testing.assert_array_equal(y, 2 * x + 1)
-    assert job.report is not None
-    assert any("toy0 takes no part in this job" in note for note in job.report.notes)
+        for others in (0, 1000 * MIB, 1000 * MIB):  # noticed at the end of a job
+            now = used.with_suffix(".new")
+            now.write_text(str(others))
+            now.replace(used)
+            job = local.submit("toys:Toy", x, verify=True)
+            np.testing.assert_array_equal(job.result(timeout=60), 2 * x + 1)
+        assert job.report is not None
+        shares = {device.device: device.share for device in job.report.devices}
+        assert shares.keys() == {"toy0", "toy1"} and sum(shares.values()) == 40
+        assert {info.memory for info in local.devices()[0]} == {536 * MIB}
 
 
 def test_an_unregistered_kind_is_an_error_of_the_config() -> None:

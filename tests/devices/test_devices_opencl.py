@@ -155,7 +155,7 @@ def scale(rng: np.random.Generator) -> tuple[str, dict[str, np.ndarray], np.ndar
     return "opencl_toys:InPlace", {"x": x}, 2 * x + 1
 
 
-@numbered(9, 100)
+@numbered(3, 100)
 def test_a_random_job_equals_numpys(local: hetsched.Local, seed: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(seed)
     workload, arrays, expected = (transform, update, scale)[seed % 3](rng)

@@ -100,10 +100,7 @@ def processes(call: Callable[[float], np.ndarray]) -> set[int]:
     return set()
 
 
-def test_they_are_called_in_a_process_for_each_core(slow: Any) -> None:
-    assert len(processes(lambda by: hetsched.map(slow.process, X, by=by))) == 2
-
-
+@pytest.mark.stress
 @pytest.mark.skipif(
     not Path("/proc/self/schedstat").exists(), reason="Linux doesn't say who waits for a core"
 )
@@ -121,9 +118,9 @@ def test_a_busy_core_is_not_taken_for_the_lock(slow: Any) -> None:
             program.wait()
 
 
-def test_so_are_decorated_ones(slow: Any) -> None:
+def test_they_are_called_in_a_process_for_each_core(slow: Any) -> None:
     decorated = slow.decorated
-    assert processes(lambda by: decorated(X[int(by) :]))
+    assert len(processes(lambda by: decorated(X[int(by) :]))) == 2
 
 
 def test_results_are_those_of_the_function(slow: Any) -> None:

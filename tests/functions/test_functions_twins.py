@@ -63,7 +63,7 @@ def units_by_twin(twin: Callable[..., Any]) -> tuple[Callable[..., Any], list[in
     dtype=st.sampled_from(["int32", "float32", "float64", "complex64"]),
     results=st.integers(1, 2),
 )
-@settings(max_examples=max(10, settings.default.max_examples // 3))  # each compiles kernels
+@settings(max_examples=max(4, settings.default.max_examples // 6))  # each compiles kernels
 @pytest.mark.usefixtures("pocl")
 def test_cores_and_an_opencl_device_compute_one_result(
     units: int, axis: int, dtype: str, results: int

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
 
 import numpy as np
 import pytest
-from served import Gate
 from toys import WIDTH
 from virtual_machine import VIRTUAL
 
 import hetsched
 from hetsched.config import parse
-from hetsched.errors import InputMissing, TryAgain, UsageError
-from hetsched.job import JobState, Running
+from hetsched.errors import InputMissing, UsageError
 
 MACHINE = parse(VIRTUAL, "test")
 PAIRED = "toys:Paired"
@@ -27,53 +23,6 @@ PAIRED = "toys:Paired"
 def local() -> Iterator[hetsched.Local]:
     with hetsched.Local(MACHINE, learn=False) as local:
         yield local
-
-
-def save(path: Path, value: float, units: int = 4) -> np.ndarray:
-    array = np.full((units, 8, 8), value, "complex64")
-    np.save(path, array)
-    return array
-
-
-def test_a_job_reads_a_file_that_an_earlier_one_is_still_to_write(
-    local: hetsched.Local, tmp_path: Path
-) -> None:
-    source = save(tmp_path / "a.npy", 3)
-    first = local.submit("fft", tmp_path / "a.npy", out=tmp_path / "y.npy", hold=True)
-    with pytest.raises(InputMissing, match=f"submit this job with --after {first.id}"):
-        local.submit("fft", tmp_path / "y.npy")
-    second = local.submit("fft", tmp_path / "y.npy", after=first.id)
-    local.release(first.id)
-
-    assert np.allclose(second.result(60), np.fft.fft2(np.fft.fft2(source)))
-
-
-def test_a_file_is_read_when_its_job_starts(local: hetsched.Local, tmp_path: Path) -> None:
-    save(tmp_path / "x.npy", 1)
-    job = local.submit("fft", tmp_path / "x.npy", hold=True)
-    source = save(tmp_path / "x.npy", 2, units=6)
-    local.release(job.id)
-
-    assert np.allclose(job.result(60), np.fft.fft2(source))
-
-
-def test_a_job_that_is_stopped_with_its_engine_leaves_no_file(tmp_path: Path) -> None:
-    gate, started = Gate(tmp_path / "gate"), threading.Event()
-
-    def on_state(state: JobState) -> None:
-        if isinstance(state, Running):
-            started.set()
-
-    with hetsched.Local(parse(VIRTUAL + '\n[deadlines]\nstop = "1s"\n', "test")) as local:
-        params = {"units": 1000, "gate": str(gate.path)}
-        (tmp_path / "results").mkdir()
-        out = tmp_path / "results" / "y.npy"
-        job = local.submit("toys:Toy", out=out, follow=on_state, **params)
-        assert started.wait(60)
-    gate.close()
-
-    assert isinstance(job.exception(60), TryAgain)
-    assert os.listdir(tmp_path / "results") == []
 
 
 def test_each_output_goes_to_its_file(local: hetsched.Local, tmp_path: Path) -> None:

@@ -105,32 +105,12 @@ def test_an_exception_in_a_stage_fails_its_job_and_the_next_one_is_done(
     assert used_bytes(local) == before
 
 
-def test_a_job_that_doesnt_converge_ends_even_if_its_results_cant_be_taken(
-    local: hetsched.Local, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    params = {"n": 64, "tolerance": 1e-12, "max_iterations": 2}
-    raising = Raising(monkeypatch, JobArrays, "take_results")
-
-    job = local.run(JobSpec(workload="jacobi", params=params))
-
-    with pytest.raises(InternalError, match="take_results divides by zero"):
-        job.result(60)
-    assert raising.calls == 1
-
-
 def flush(local: hetsched.Local) -> None:
     """Wait until the planner's thread has done everything that was submitted or deferred."""
     done: Future[None] = Future()
     thread = local._engine.planner_thread
     local._call(lambda: thread.submit(lambda: None, lambda *answer: done.set_result(None)))
     done.result(60)
-
-
-def many_after_one(local: hetsched.Local) -> list[Job]:
-    """The first one is on hold."""
-    first = local.submit("fft", batch="1x8x8", hold=True)
-    others = [local.submit("fft", batch="1x8x8", after=f"{first.id}:any") for _ in range(QUEUE)]
-    return [first, *others]
 
 
 def test_jobs_that_end_at_once_are_followed_by_the_next_without_recursion(
@@ -140,9 +120,11 @@ def test_jobs_that_end_at_once_are_followed_by_the_next_without_recursion(
         raise TryAgain("others hold the arena")
 
     with hetsched.Local(parse(MACHINE, "test"), learn=False) as local:
-        jobs = many_after_one(local)
+        first = local.submit("fft", batch="1x8x8", hold=True)
+        after = f"{first.id}:any"
+        jobs = [first, *(local.submit("fft", batch="1x8x8", after=after) for _ in range(QUEUE))]
         monkeypatch.setattr(JobArrays, "place", refuse)
-        local.release(jobs[0].id)
+        local.release(first.id)
         errors = [job.exception(60) for job in jobs]
 
     assert {getattr(error, "code", None) for error in errors} == {TryAgain.code}

@@ -1,62 +1,29 @@
-"""A toy device: every operation is done when its call returns, on the device's arrays."""
+"""Opens the simulated GPU, whose memory others use too: as many bytes as a file says."""
 
 from __future__ import annotations
 
-import time
-
-import numpy as np
+import os
+from pathlib import Path
 
 from hetsched.config import DeviceConfig
-from hetsched.device import Chunk, ChunkTimes, DeviceInfo, Slot
-from hetsched.devices.base import DeviceJob
-from hetsched.workload import KernelContext
+from hetsched.device import DeviceInfo
+from hetsched.devices.accelerator.device import Accelerator
+from hetsched.devices.accelerator.runtime import Memory
+from hetsched.devices.accelerator.simulated import RealTime
+from hetsched.testing.simulated import StrictRuntime
 
 
-def open_device(info: DeviceInfo, config: DeviceConfig) -> ToyDevice:
-    return ToyDevice(info)
+class SharedGpu(StrictRuntime):
+    def memory(self) -> Memory:
+        self.used_by_others = int(Path(os.environ["TOY_MEMORY_USED"]).read_text())
+        return super().memory()
 
 
-class ToyDevice:
-    """The six methods of `hetsched.devices.base.Device`."""
-
-    def __init__(self, info: DeviceInfo) -> None:
-        self.info = info
-        self.job: DeviceJob | None = None
-        self.inputs: dict[str, np.ndarray] = {}
-        self.outputs: dict[str, np.ndarray] = {}
-        self.times: dict[int, ChunkTimes] = {}
-
-    def describe(self) -> DeviceInfo:
-        return self.info
-
-    def prepare(self, job: DeviceJob | None) -> None:
-        self.job = job
-        if job is not None:
-            variants = {v.name: v for v in job.workload.variants("toy")}
-            context = KernelContext("toy", job.threads, job.cache, np, None, job.say)
-            self.kernel = variants[job.variant].make(job.params, job.chunk, context)
-
-    def copy_in(self, chunk: Chunk, slot: Slot) -> None:
-        assert self.job is not None
-        self.inputs = {}
-        for name, array in self.job.inputs.items():
-            self.inputs[name] = np.empty((chunk.count, *array.spec.unit_shape), array.spec.dtype)
-            array.read(chunk.first, chunk.count, self.inputs[name])
-
-    def compute(self, chunk: Chunk, slot: Slot) -> None:
-        assert self.job is not None
-        self.outputs = {
-            name: np.empty((chunk.count, *array.spec.unit_shape), array.spec.dtype)
-            for name, array in self.job.outputs.items()
-        }
-        start = time.monotonic()
-        self.kernel(self.inputs, self.outputs)
-        self.times[chunk.id] = ChunkTimes(compute=(start, time.monotonic()))
-
-    def copy_out(self, chunk: Chunk, slot: Slot) -> None:
-        assert self.job is not None
-        for name, array in self.job.outputs.items():
-            array.write(chunk.first, chunk.count, self.outputs[name])
-
-    def wait(self, chunk: Chunk) -> ChunkTimes:
-        return self.times.pop(chunk.id)
+def open_device(info: DeviceInfo, config: DeviceConfig) -> Accelerator:
+    runtime = SharedGpu(
+        memory=2 << 30,
+        reserve=512 << 20,
+        costs=lambda phase, units, nbytes: 1e-5,
+        time=RealTime(2, (1.0, 1.0)),
+    )
+    return Accelerator(info, runtime)

@@ -10,9 +10,9 @@ from hetsched.devices.probe import CorePool, Probe, ProcessSpec
 
 
 def probe(tables: Sequence[tuple[int, DeviceConfig]], pool: CorePool) -> Probe:
-    processes: list[ProcessSpec] = []
-    for _, config in tables:
-        for _ in range(config.count or 1):
-            info = DeviceInfo(name=f"toy{len(processes)}", kind="toy", identity="a toy")
-            processes.append(ProcessSpec(package="toy_kind", device=info, config=config))
-    return Probe(tuple(processes))
+    (_, config), *_ = tables
+    infos = (
+        DeviceInfo(name=f"toy{i}", kind="toy", identity="a toy", link=True, memory=1)
+        for i in range(config.count or 1)
+    )
+    return Probe(tuple(ProcessSpec(package="toy_kind", device=i, config=config) for i in infos))

@@ -27,8 +27,8 @@ def test_each_iteration_of_a_short_run_is_kept() -> None:
     assert spans[9].residual == 0.5**10
 
 
-@pytest.mark.parametrize("iterations", [MAX_SPANS, MAX_SPANS + 1, 3 * MAX_SPANS + 5])
-def test_a_long_run_is_merged_without_losing_time(iterations: int) -> None:
+def test_a_long_run_is_merged_without_losing_time() -> None:
+    iterations = 2 * MAX_SPANS + 5
     recorded_history = recorded(iterations).history()
 
     spans = recorded_history.spans
