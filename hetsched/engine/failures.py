@@ -191,8 +191,6 @@ class JobFailures:
     excluded: dict[str, str] = field(default_factory=dict)
     # Devices that have missed a deadline, which may be the plug-in's fault
     overdue: set[str] = field(default_factory=set)
-    # Devices on which a variant couldn't be prepared
-    without_variant: set[str] = field(default_factory=set)
     reason: str = ""  # Why the job last started over
     attempts: int = 0
     uncounted: int = 0  # Attempts that aren't the job's fault

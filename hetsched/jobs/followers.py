@@ -6,7 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from hetsched.job import JobState, Queued, Running, brief
@@ -21,8 +21,6 @@ log = logging.getLogger(__name__)
 PROGRESS_INTERVAL = 0.25
 """Seconds between two progress messages of one job. Each takes half a millisecond from cores that
 compute: in the daemon, and in each client that follows the job."""
-EVENTS_PER_TURN = 100
-"""Present states that a new watcher gets in one turn of the loop: about a millisecond."""
 
 IMMEDIATE = ("", "resources")
 """Reasons of a job that is first in line: mostly it starts at once, which followers see then."""
@@ -43,8 +41,6 @@ class Watcher:
     client: int
     deliver: Deliver
     pending: set[int] | None = None  # The jobs that haven't ended; None: all jobs
-    # Their present states are still due
-    unsent: dict[int, JobRecord] = field(default_factory=dict)
     sequence: int = 0
 
     def send(self, job: JobRecord, droppable: bool) -> None:
@@ -54,9 +50,6 @@ class Watcher:
             self.pending.discard(job.number)
 
     def report(self, job: JobRecord, is_last: bool) -> None:
-        """Send a job's new state, unless its present one will be sent anyway."""
-        if job.number in self.unsent:
-            return
         if self.pending is None:
             self.send(job, droppable=True)
         elif job.number in self.pending:
@@ -85,10 +78,11 @@ class Followers:
     def watch(self, watcher: Watcher, jobs: Collection[JobRecord]) -> None:
         """Add a watcher of `jobs`, or of all if there are none; it gets their present states."""
         if jobs:
-            watcher.unsent = {job.number: job for job in jobs}
-            watcher.pending = set(watcher.unsent)
-        self._watchers.append(watcher)
-        self._send_present(watcher)
+            watcher.pending = {job.number for job in jobs}
+        for job in jobs:
+            watcher.send(job, droppable=False)
+        if not watcher.is_done:
+            self._watchers.append(watcher)
 
     def watches(self, client: int) -> int:
         return sum(watcher.client == client for watcher in self._watchers)
@@ -129,16 +123,6 @@ class Followers:
         for job in jobs:
             if job.followers:
                 job.followers = [each for each in job.followers if each.client != client]
-
-    def _send_present(self, watcher: Watcher) -> None:
-        if watcher not in self._watchers:
-            return
-        for number in list(watcher.unsent)[:EVENTS_PER_TURN]:
-            watcher.send(watcher.unsent.pop(number), droppable=False)
-        if watcher.unsent:
-            self._loop.call_soon(self._send_present, watcher)
-        elif watcher.is_done:
-            self._watchers.remove(watcher)
 
 
 def _is_urgent(previous: JobState, state: JobState) -> bool:

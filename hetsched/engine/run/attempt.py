@@ -165,9 +165,12 @@ class Attempt:
     async def verify(self) -> None:
         """Check all units, and the edges of shares by the reference. Raises JobFailed."""
         load, seed = self.runner.job.load, self.runner.verification_seed
-        edges = self.computation.edges() if self.computation else []
-        sampled = random.Random(seed).sample(range(load), min(RANDOM_SAMPLES, load))
-        samples = sorted({*edges, *sampled})
+        sampled = set(random.Random(seed).sample(range(load), min(RANDOM_SAMPLES, load)))
+        if self.computation is not None:
+            for assignment in self.assignments.values():
+                last = assignment.chunks[-1]
+                sampled |= {assignment.chunks[0].first, last.first + last.count - 1}
+        samples = sorted(sampled)
         # At least the device of the last chunk is prepared
         infos = [self.infos[d] for d in self.assignments if d in self.prepared]
         messages = []
@@ -424,9 +427,6 @@ class Attempt:
             return
         if failure.cause == "variant" and was_preparing:
             self._exclude_variant(device, assignment.variant, reason)
-            if device not in failures.without_variant:  # several missing libraries count once
-                failures.without_variant.add(device)
-                failures.record(device, reason)
             raise StartOver(reason)
         if failure.cause == "memory":
             runner.engine.planning.record_out_of_memory(device, assignment.slot_memory)

@@ -31,9 +31,6 @@ JOBS_PER_CORE = 2
 """A core computes for a main job and a small one at once, each half of the time."""
 MAX_RECORDS = 1024
 """Records per device, some hundred bytes each."""
-MAX_RANGES = 8
-"""Ranges kept per device: the first ones and the latest. Their edges are compared with the
-reference, which takes long, and there may be one range per chunk of a tail."""
 
 Record = tuple[int, ChunkTimes]
 """Units and times of a chunk, or of neighbours."""
@@ -50,9 +47,6 @@ class Computation:
         engine = self._runner.engine
         self._deadlines = engine.deadlines
         self._parts = FinishedParts(self._runner.job, engine)
-        # Device -> ranges of units that it really computed. Its chunks are contiguous but for
-        # those that it stole, reran or took from a tail.
-        self._ranges: dict[str, list[tuple[int, int]]] = {device: [] for device in assignments}
         attempt.times.update((device, []) for device in assignments)
         # Stealing is for devices on the wall clock only, and would spoil measurements.
         steals = engine.config.stealing and not self._runner.job.measure
@@ -91,10 +85,6 @@ class Computation:
         if self._parts.marking is not None:  # afterwards the files get their names
             await self._parts.marking
 
-    def edges(self) -> list[int]:
-        ranges = [pair for pairs in self._ranges.values() for pair in pairs]
-        return [unit for first, end in ranges for unit in (first, end - 1)]
-
     def _send(self) -> None:
         for command in self.dispatcher.commands(time.monotonic()):
             message = device_messages.Run(self._attempt.id, command.chunks, command.opens_tail)
@@ -103,21 +93,14 @@ class Computation:
     def _on_chunks(self, device: str, done: device_messages.ChunksDone) -> None:
         """Record a device's report; what it took from the tail counts only if the tail does."""
         now = time.monotonic()
-        ranges, records = self._ranges[device], self._attempt.times[device]
+        records = self._attempt.times[device]
         for chunk in done.chunks:
             if chunk.chunk != TAIL_CHUNK_ID:
                 self.dispatcher.finish_chunk(device, chunk.chunk, now)
             elif not self.dispatcher.finish_tail_chunk(device, chunk.first, chunk.count, now):
                 continue  # its units run again
-            end = chunk.first + chunk.count
-            if ranges and ranges[-1][1] == chunk.first:
-                ranges[-1] = (ranges[-1][0], end)
-            else:
-                ranges.append((chunk.first, end))
-                if len(ranges) > MAX_RANGES:
-                    del ranges[MAX_RANGES // 2]
             add_record(records, chunk.count, chunk.times)
-            self._parts.add(chunk.first, end)
+            self._parts.add(chunk.first, chunk.first + chunk.count)
         if done.has_left:
             self.dispatcher.leave_tail(device)
         self._send()
