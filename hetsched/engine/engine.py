@@ -18,10 +18,10 @@ from hetsched import errors
 from hetsched.config import Config
 from hetsched.devices.probe import Probe, probe
 from hetsched.engine.admission.check import Admission, MachineLimits, hold_segments
-from hetsched.engine.explanations import job_activity
 from hetsched.engine.planning.planning_state import PlanningState
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.run import attempt
+from hetsched.engine.run.report import job_activity
 from hetsched.engine.scheduler import Scheduler, stopping_error
 from hetsched.engine.threads import POOL_THREADS, OnDone, Pool
 from hetsched.engine.tuning import Tuner

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from hetsched.device import ChunkTimes, DeviceInfo
-from hetsched.engine.explanations import JobSnapshot, job_activity
 from hetsched.engine.planning.planning_state import LEARNT_ONE_BY_ONE, SAMPLED, JobKind, Plans
+from hetsched.engine.run.report import JobSnapshot, job_activity
 from hetsched.explain import Explanation
 from hetsched.memory import MemoryDemand
 from hetsched.planner.learning import DeviceRun

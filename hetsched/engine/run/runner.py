@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hetsched import errors
 from hetsched.device import DeviceInfo
 from hetsched.device_process.tuning import KIND as TUNED
-from hetsched.engine.explanations import JobSnapshot, subject_of
 from hetsched.engine.failures import JobFailures
 from hetsched.engine.planning.job_plan import (
     computed_seconds,
@@ -32,7 +31,7 @@ from hetsched.engine.run.attempt import Attempt, Event, PauseRequested, StartOve
 from hetsched.engine.run.compute import Computation
 from hetsched.engine.run.epochs import IterationState
 from hetsched.engine.run.iterate import Iterations
-from hetsched.engine.run.report import Notes, job_report, progress
+from hetsched.engine.run.report import JobSnapshot, Notes, job_report, progress, subject_of
 from hetsched.engine.run.saves import Saves
 from hetsched.job import ArenaRef, Done, Failed, JobReport, Running, outcome
 from hetsched.jobs.table import JobRecord
