@@ -142,7 +142,7 @@ def _run(config: Config, manager: ServiceManager) -> None:
         stack.callback(sessions.close)
         stack.callback(guarded, router.close)
         engine.fleet.start()
-        engine.recover(*recover(table, contents, PUBLISH_SECONDS))
+        engine.scheduler.recover(*recover(table, contents, PUBLISH_SECONDS))
         for path, kind, accept in (
             (paths.endpoint_path(), socket.SOCK_STREAM, router.open),
             (paths.session_path(), socket.SOCK_SEQPACKET, sessions.open),

@@ -39,10 +39,8 @@ MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.001, 0.02
 """Seconds until sending to clients that don't read is retried: at first, and at most."""
 LAST_REPLIES_SECONDS = 2.0
 """Seconds that clients have to read their last replies, before the socket is closed."""
-MAX_FRAMES_PER_TURN = 64
-"""Frames received before other handlers on the loop run."""
 MAX_TURN_SECONDS = 0.01
-"""The same in time: large requests take milliseconds each."""
+"""For requests, before other handlers on the loop run: large ones take milliseconds each."""
 ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 MESSAGE_OVERHEAD = 128
 """Bytes added to each reply for the objects that hold it: tiny replies count too."""
@@ -133,7 +131,7 @@ class Router:
 
     def _receive(self) -> None:
         end = time.monotonic() + MAX_TURN_SECONDS
-        for _ in range(MAX_FRAMES_PER_TURN):
+        while time.monotonic() < end:
             try:
                 route, *frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
@@ -143,8 +141,6 @@ class Router:
                 self._bad_frames.warn(f"dropped a message of {len(frames)} frames")
             else:
                 self._on_frame(route.bytes, frames[0])
-            if time.monotonic() > end:
-                return
 
     def _on_frame(self, route: bytes, frame: zmq.Frame) -> None:
         payload = frame.bytes

@@ -351,7 +351,7 @@ class Sessions:
         def trim() -> None:
             if self._sessions or self._table.unfinished:
                 return
-            self._engine.rest()
+            self._engine.fleet.rest()
             self._arena.trim()
             gc.collect()
             if (malloc_trim := getattr(_libc, "malloc_trim", None)) is not None:  # glibc

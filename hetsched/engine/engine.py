@@ -11,7 +11,7 @@ import itertools
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hetsched import errors
@@ -143,13 +143,6 @@ class Engine:
         self.table.refuse(job, errors.to_record(error))
         self.scheduler.advance()
 
-    def recover(self, jobs: Iterable[JobRecord], ended: Iterable[JobRecord]) -> None:
-        """Queue jobs that an earlier daemon has accepted; others may run after ended ones."""
-        for job in ended:
-            if job.outcome is not None:
-                self.queue.remember(job.number, job.outcome)
-        self.scheduler.recover(jobs)
-
     def change_queue(self, job: JobRecord, change: Hold | Prioritize) -> bool:
         """Change a waiting job; return whether its state is to be reported. Raises UsageError."""
         if isinstance(change, Hold):
@@ -166,13 +159,12 @@ class Engine:
         return not self._submissions and self.queue.is_idle
 
     def explain(self, job: JobRecord, on_done: OnDone) -> None:
-        """Explain a job that runs, or ended not long ago: ``on_done(explanation, error)``."""
-        try:
-            snapshot = self.scheduler.snapshot(job)
-        except errors.HetschedError as error:
-            on_done(None, error)
-        else:
-            self.planner_thread.submit(lambda: snapshot.explain(self.planning.plan_cache), on_done)
+        """Explain a job that runs, or ended not long ago: ``on_done(explanation, error)``.
+
+        Raises TryAgain, InputMissing.
+        """
+        snapshot = self.scheduler.snapshot(job)
+        self.planner_thread.submit(lambda: snapshot.explain(self.planning.plan_cache), on_done)
 
     def probe_devices(self, on_done: Callable[[], None]) -> None:
         """Look for missing devices, and give those that failed another chance; then call back."""
@@ -219,10 +211,6 @@ class Engine:
             for runner in self.scheduler.runners.values()
             for activity in job_activity(runner.snapshot())
         )
-
-    def rest(self) -> None:
-        if not self.scheduler.runners:
-            self.fleet.rest()
 
     def drain(self, on_drained: Callable[[], None]) -> None:
         """Refuse new jobs, drop queued ones, stop the running one between chunks (exit 75)."""

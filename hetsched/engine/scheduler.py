@@ -98,8 +98,11 @@ class Scheduler:
                 self._watch_deadline()
             self._report(job)
 
-    def recover(self, jobs: Iterable[JobRecord]) -> None:
-        """Queue jobs that an earlier daemon has accepted; each is checked when its turn comes."""
+    def recover(self, jobs: Iterable[JobRecord], ended: Iterable[JobRecord]) -> None:
+        """Queue jobs of an earlier daemon; each is checked when its turn comes."""
+        for job in ended:  # others may run after them
+            if job.outcome is not None:
+                self.queue.remember(job.number, job.outcome)
         now = time.time()
         for job in jobs:
             self._carry_out(self.queue.add(job, now, is_known=True))
@@ -144,7 +147,7 @@ class Scheduler:
             self._engine.on_no_job()
 
     def snapshot(self, job: JobRecord) -> JobSnapshot:
-        """Return a running or ended job, to be explained. Raises as `Engine.explain`."""
+        """Return a running or ended job, to be explained. Raises TryAgain, InputMissing."""
         runner = self.runners.get(job.number)
         if runner is not None:
             running = runner.snapshot()
@@ -407,7 +410,9 @@ class Scheduler:
             log.warning("job %d: %s; retry %d of %d", job.number, text, job.failures, job.retries)
         else:
             return False
-        if runner.has_checkpoint:  # the next run goes on from there
+        if (
+            runner.saves is not None and runner.saves.has_checkpoint
+        ):  # the next run goes on from there
             job.checkpoint = job.spec.checkpoint
         job.stop = None
         job.opened = None if job.checked.in_files else job.checked

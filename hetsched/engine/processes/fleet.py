@@ -213,9 +213,7 @@ class Fleet:
     async def settled(self, devices: Collection[str], *, with_restarts: bool = False) -> None:
         """Wait for those of `devices` that start; for restarts if asked, or if none is ready."""
         self._is_resting = False
-        for host in self._hosts.values():  # all resting cores, not only those of `devices`
-            if host.state == "unneeded" and not host.spec.lazy:
-                self._start_needed(host)
+        self.start()  # all resting cores, not only those of `devices`
         while True:
             states = {self._hosts[name].state for name in devices}
             awaits_restarts = with_restarts or "ready" not in states

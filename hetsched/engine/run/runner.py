@@ -136,10 +136,6 @@ class JobRunner:
         return self.latest is not None and device in self.latest.assignments
 
     @property
-    def has_checkpoint(self) -> bool:
-        return self.saves is not None and self.saves.has_checkpoint
-
-    @property
     def is_stopping(self) -> bool:
         return self._attempt is not None and self._attempt.is_stopping
 
