@@ -71,6 +71,7 @@ class Engine:
         self.disk = Pool(loop, POOL_THREADS, disk, name="disk")
         self.admission = Admission(
             self.checks,
+            table.uses,
             lambda: MachineLimits(
                 self.fleet.infos, self.fleet.absent, arena.limit, config.memory_limit
             ),
@@ -108,7 +109,7 @@ class Engine:
         try:
             await self._check_earlier(job)
             checked = await admission.check(job.spec)
-            admission.uses.check_checkpoint(job, checked.checkpoint)
+            self.table.uses.check_checkpoint(job, checked.checkpoint)
             self.scheduler.note_checked(job, checked)
             await self.table.accept(job)
         except asyncio.CancelledError:

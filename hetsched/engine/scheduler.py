@@ -331,7 +331,7 @@ class Scheduler:
         """Note what a job uses; it can start at once if it has no files to open."""
         job.checked = checked
         job.opened = None if checked.in_files else checked
-        self._admission.uses.add(job)
+        self._table.uses.add(job)
 
     def _output_token(self, job: JobRecord) -> str:
         """Return what names hidden output files; "": no later daemon goes on with the job."""
@@ -410,9 +410,8 @@ class Scheduler:
             log.warning("job %d: %s; retry %d of %d", job.number, text, job.failures, job.retries)
         else:
             return False
-        if (
-            runner.saves is not None and runner.saves.has_checkpoint
-        ):  # the next run goes on from there
+        # The next run goes on from there.
+        if runner.saves is not None and runner.saves.has_checkpoint:
             job.checkpoint = job.spec.checkpoint
         job.stop = None
         job.opened = None if job.checked.in_files else job.checked
@@ -466,7 +465,7 @@ class Scheduler:
     def release(self, job: JobRecord) -> None:
         self._small.plans.pop(job.number, None)
         if job.checked is not None:
-            self._admission.uses.remove(job)
+            self._table.uses.remove(job)
         job.release_segments()
 
 
@@ -498,7 +497,7 @@ class SmallJobs:
             return None
         if remaining_seconds < MIN_REMAINING_SECONDS:
             return None
-        if not self._engine.admission.uses.may_overtake(job):
+        if not self._engine.table.uses.may_overtake(job):
             return None
         fleet = self._engine.fleet
         cores = {info.name for info in fleet.infos if info.is_shareable}

@@ -23,7 +23,6 @@ import numpy as np
 from hetsched import __version__, errors
 from hetsched.bounded_cache import BoundedCache
 from hetsched.device import DeviceInfo, group_names, kind_of_group
-from hetsched.engine.admission.job_uses import JobUses
 from hetsched.engine.admission.resolved_job import (
     Declaration,
     ResolvedJob,
@@ -38,6 +37,7 @@ from hetsched.engine.admission.resolved_job import (
 from hetsched.engine.threads import Pool, enter
 from hetsched.iterations.saved_state import saved_bytes
 from hetsched.job import ArenaRef, FileOut, InputRef, JobSpec, arena_refs, has_files
+from hetsched.jobs.table import JobUses
 from hetsched.paths import split_path
 from hetsched.sparse import PARTS, Shapes, part_name
 from hetsched.store import checkpoint, formats, output_files
@@ -86,13 +86,11 @@ class MachineLimits:
 
 
 class Admission:
-    def __init__(self, pool: Pool, machine: Callable[[], MachineLimits]) -> None:
-        self._pool = pool
-        self._machine = machine
+    def __init__(self, pool: Pool, uses: JobUses, machine: Callable[[], MachineLimits]) -> None:
+        self._pool, self._uses, self._machine = pool, uses, machine
         self._declarations: BoundedCache[bytes, Declaration] = BoundedCache(
             max_bytes=MAX_DECLARATION_BYTES
         )
-        self.uses = JobUses()  # Of all unfinished jobs, by the scheduler
 
     async def check(self, spec: JobSpec, *, is_readmitted: bool = False) -> ResolvedJob:
         """Check a job; its files are closed. `is_readmitted`: an earlier daemon accepted it."""
@@ -105,7 +103,7 @@ class Admission:
                 return bind(spec, known, InputOpener().open(known.workload, spec), machine)
 
         def check() -> ResolvedJob:
-            opener = InputOpener(uses=self.uses)
+            opener = InputOpener(uses=self._uses)
             job = resolve(spec, machine, opener)
             try:
                 enter("checking the output folder")

@@ -69,7 +69,9 @@ class JobRunner:
         # Of random projections: unpredictable for workloads
         self.verification_seed = engine.verification_secret ^ self.number
         self._notes = Notes()
-        self.arrays = JobArrays(self.job, engine.arena, needs_saved=bool(self.spec.checkpoint))
+        self.arrays: JobArrays = JobArrays(
+            self.job, engine.arena, needs_saved=bool(self.spec.checkpoint)
+        )
         self.failures = JobFailures(engine.planning.failures, job.kind, lambda: engine.fleet.infos)
         # The last attempt with a plan: the subject of reports and explanations
         self.latest: Attempt | None = None
