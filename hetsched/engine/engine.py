@@ -18,7 +18,7 @@ from hetsched import errors
 from hetsched.config import Config
 from hetsched.devices.probe import Probe, probe
 from hetsched.engine.admission.check import Admission, MachineLimits, hold_segments
-from hetsched.engine.planning.planning_state import PlanningState
+from hetsched.engine.planning import PlanningState
 from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.run import attempt
 from hetsched.engine.run.report import job_activity

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from hetsched import errors
 from hetsched.bounded_cache import BoundedCache
 from hetsched.engine.admission.resolved_job import ResolvedJob
-from hetsched.engine.planning.job_plan import find_candidates
+from hetsched.engine.planning import find_candidates
 from hetsched.engine.processes.fleet import Lost
 from hetsched.engine.run.attempt import Event
 from hetsched.engine.run.report import MAX_KEPT_BYTES, MAX_KEPT_JOBS, JobSnapshot, subject_of

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from hetsched.device import ChunkTimes, DeviceInfo
-from hetsched.engine.planning.planning_state import LEARNT_ONE_BY_ONE, SAMPLED, JobKind, Plans
+from hetsched.engine.planning import LEARNT_ONE_BY_ONE, SAMPLED, JobKind, Plans
 from hetsched.engine.run.report import JobSnapshot, job_activity
 from hetsched.explain import Explanation
 from hetsched.memory import MemoryDemand

@@ -158,7 +158,7 @@ def plan(
 ) -> None:
     files = Drawings(trace, plot, force)
     from hetsched.config import load, load_profile, profiles
-    from hetsched.engine.planning.preview import preview
+    from hetsched.engine.preview import preview
 
     settings, source = load_profile(config) if config in profiles() else load(config)
     explanation = preview(spec, settings, source)

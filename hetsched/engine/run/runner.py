@@ -16,15 +16,16 @@ from hetsched import errors
 from hetsched.device import DeviceInfo
 from hetsched.device_process.tuning import KIND as TUNED
 from hetsched.engine.failures import JobFailures
-from hetsched.engine.planning.job_plan import (
+from hetsched.engine.planning import (
+    JobKind,
     computed_seconds,
     find_candidates,
     first_plan,
+    job_kind,
     learn_rows,
     learn_run,
     next_plan,
 )
-from hetsched.engine.planning.planning_state import JobKind, job_kind
 from hetsched.engine.processes.fleet import Lost, Message
 from hetsched.engine.run.arrays import JobArrays
 from hetsched.engine.run.attempt import Attempt, Event, PauseRequested, StartOver

@@ -10,8 +10,7 @@ from hetsched.config import Config, located
 from hetsched.devices.probe import probe
 from hetsched.engine.admission.check import MachineLimits, resolve
 from hetsched.engine.admission.resolved_job import declared_demand, plug_in
-from hetsched.engine.planning.job_plan import first_plan, next_plan
-from hetsched.engine.planning.planning_state import PlanningState
+from hetsched.engine.planning import PlanningState, first_plan, next_plan
 from hetsched.engine.run.report import explain_iterations, subject_of
 from hetsched.errors import UsageError
 from hetsched.explain import Explanation, IterationHistory

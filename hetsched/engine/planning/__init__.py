@@ -1,1 +1,0 @@
-"""Planning runs from models, and learning models from runs."""
