@@ -23,6 +23,7 @@ import msgspec
 
 from hetsched.device import Chunk, EvenChunks, TailPart
 from hetsched.job import DeviceProgress
+from hetsched.units import Ranges, merged, without
 
 
 class Send(msgspec.Struct, frozen=True):
@@ -266,7 +267,7 @@ class TailProgress:
         self._parts = dict(parts)
         tail = next(iter(self._parts.values()), TailPart(0, 0, 0.0))
         self._first, self._end = tail.first, tail.first + tail.units
-        self._finished: list[Range] = []
+        self._finished: Ranges = ()
         self._opened: set[str] = set()
         self._left: set[str] = set()
         self.unfinished = tail.units
@@ -292,15 +293,13 @@ class TailProgress:
             return []
         self.is_closed = True
         self.unfinished = 0
-        starts = [self._first, *(end for _, end in self._finished)]
-        ends = [*(first for first, _ in self._finished), self._end]
-        return [(a, b) for a, b in zip(starts, ends, strict=True) if a < b]
+        return without(self._first, self._end, self._finished)
 
     def finish(self, first: int, count: int) -> bool:
         """Record a finished chunk; return whether it counts: not once its units are rerun."""
         if self.is_closed:
             return False
-        self._finished = _merged([*self._finished, (first, first + count)])
+        self._finished = merged([*self._finished, (first, first + count)])
         self.unfinished -= count
         return True
 
@@ -328,16 +327,6 @@ def group_tails(parts: Mapping[str, TailPart]) -> dict[str, TailProgress]:
         groups.setdefault(part.first, {})[device] = part
     tails = [(group, TailProgress(group)) for group in groups.values()]
     return {device: tail for group, tail in tails for device in group}
-
-
-def _merged(ranges: list[Range]) -> list[Range]:
-    merged: list[Range] = []
-    for first, end in sorted(ranges):
-        if merged and merged[-1][1] == first:
-            merged[-1] = merged[-1][0], end
-        else:
-            merged.append((first, end))
-    return merged
 
 
 Victim = tuple[ExpectedFinish, DeviceQueue]

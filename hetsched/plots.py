@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hetsched.explain import DeviceExplanation, Explanation, IterationHistory, IterationSpan
     from hetsched.models.samples import CurveName
-    from hetsched.store.model_records import StoredModel
+    from hetsched.store.model_store import StoredModel
 
 FORMATS = ("png", "svg", "pdf")
 INK, FAINT, GRID = "#22262b", "#5b6470", "#e3e6ea"

@@ -157,3 +157,37 @@ def format_seconds(seconds: float) -> str:
 def _digits(value: float) -> str:
     """Format with three significant digits, or all before the point; never an exponent."""
     return f"{value:.3g}" if 1e-4 <= abs(value) < 999.5 else f"{value:.0f}"
+
+
+# ---- ranges of units
+
+Ranges = tuple[tuple[int, int], ...]
+"""Units [first, end), ascending, apart from each other."""
+
+
+def merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    result: list[tuple[int, int]] = []
+    for first, end in sorted(ranges):
+        if result and first <= result[-1][1]:
+            result[-1] = (result[-1][0], max(end, result[-1][1]))
+        elif first < end:
+            result.append((first, end))
+    return tuple(result)
+
+
+def common(ranges: Sequence[Ranges]) -> Ranges:
+    result = ranges[0] if ranges else ()
+    for other in ranges[1:]:
+        result = merged((max(a, c), min(b, d)) for a, b in result for c, d in other)
+    return result
+
+
+def without(first: int, end: int, finished: Ranges) -> list[tuple[int, int]]:
+    remaining = []
+    for begin, stop in finished:
+        if stop <= first or begin >= end:
+            continue
+        if begin > first:
+            remaining.append((first, begin))
+        first = stop
+    return [*remaining, (first, end)] if first < end else remaining

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hetsched.daemon.router import RECEIVE_QUEUE, SEND_QUEUE
 from hetsched.daemon.sessions import MAX_SESSION_REQUEST
-from hetsched.store import database, model_records
+from hetsched.store import database, model_store
 from hetsched.transport.messages import MAX_FRAME
 
 ROOT = Path(__file__).parent.parent
@@ -52,7 +52,7 @@ def test_the_limits_in_the_page_are_those_in_the_code() -> None:
 def test_files_of_the_state_folder_are_for_their_owner_only(tmp_path: Path) -> None:
     mask = os.umask(0)
     try:
-        database.open_database(tmp_path / "models.db", model_records.FORMAT).close()
+        database.open_database(tmp_path / "models.db", model_store.FORMAT).close()
     finally:
         os.umask(mask)
     assert (tmp_path / "models.db").stat().st_mode & 0o777 == 0o600

@@ -26,7 +26,7 @@ from hetsched.paths import ArrayPath
 from hetsched.store.formats import open_place
 from hetsched.store.stored import MAX_GRANULE_BYTES, Stored
 from hetsched.transport import device_messages
-from hetsched.transport.pages import map_unpopulated, populate
+from hetsched.transport.arena import map_unpopulated, populate
 from hetsched.units import counted
 from hetsched.workload import ArraySpec
 

@@ -41,8 +41,7 @@ from hetsched.planner.totals import PlanCache
 from hetsched.planner.variants import choose_variants, pooled_models
 from hetsched.plans.device_plan import DevicePlan, evenly
 from hetsched.plans.slots import aligned, slot_bytes, slotted
-from hetsched.store.model_records import ModelKey, RaceKey
-from hetsched.store.model_store import ModelStore
+from hetsched.store.model_store import ModelKey, ModelStore, RaceKey
 from hetsched.workload import Iterative, Variant
 
 LEARNT_ONE_BY_ONE = 8

@@ -27,7 +27,7 @@ from hetsched.functions.workload import Layout
 from hetsched.paths import FORMAT_NAMES, FORMATS, ZARR, is_path, split_path
 from hetsched.store import formats, output_files
 from hetsched.store.stored import Target, checked_axis, common_granule, is_stored, reason_of
-from hetsched.units import quoted
+from hetsched.units import Ranges, merged, quoted, without
 
 MAX_OVERLAP_WORK = 1000
 """Of the question whether two arrays overlap: some microseconds."""
@@ -95,9 +95,7 @@ class Outputs:
 
     def missing(self) -> list[tuple[int, int]]:
         progress = self._call.progress
-        return output_files.without(
-            0, self._call.load, () if progress is None else progress.finished
-        )
+        return without(0, self._call.load, () if progress is None else progress.finished)
 
     def _taken(self, given: Any) -> Any:
         if isinstance(given, NewFile):
@@ -353,7 +351,7 @@ class Progress:
         self._synced = time.monotonic()
         self._boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         self._record = -1
-        self.finished: output_files.Ranges = ()
+        self.finished: Ranges = ()
         """What an earlier process has completed."""
         self.has_parts = False
 
@@ -373,7 +371,7 @@ class Progress:
         if header.boot != self._boot:
             end = max((int(found[1]) for found in SYNCED.finditer(raw, begun)), default=begun)
         lines = LINE.finditer(raw, begun, end)
-        ranges = output_files.merged((int(line[1]), int(line[2])) for line in lines)
+        ranges = merged((int(line[1]), int(line[2])) for line in lines)
         is_same = header.call == self._call and header.load == load
         inodes = [os.fstat(output.fd).st_ino for output in outputs]
         if not is_same or inodes != [inode for inode, _ in header.files]:

@@ -16,8 +16,7 @@ from hetsched import errors
 from hetsched.hosts.channel import Place, bytes_of
 from hetsched.hosts.grid_messages import Layout
 from hetsched.paths import split_path
-from hetsched.store.formats import open_array
-from hetsched.store.input_files import open_regular
+from hetsched.store.formats import open_array, open_regular
 
 
 def place_in(array: np.memmap) -> Place:

@@ -21,7 +21,7 @@ import numpy as np
 
 from hetsched import __version__, errors
 from hetsched.iterations import saved_state
-from hetsched.store import input_files, output_files
+from hetsched.store import formats, output_files
 from hetsched.units import format_bytes
 from hetsched.workload import ArraySpec, Iterative
 
@@ -233,8 +233,8 @@ def load_checkpoint(
 @contextmanager
 def _opened(path: str) -> Iterator[tuple[zipfile.ZipFile, CheckpointRecord]]:
     with (
-        open(input_files.open_regular(path, "a checkpoint"), "rb") as file,
-        input_files.open_archive(path, "a checkpoint", file) as archive,
+        open(formats.open_regular(path, "a checkpoint"), "rb") as file,
+        formats.open_archive(path, "a checkpoint", file) as archive,
     ):
         with _member(path, archive, RECORD, MAX_RECORD) as member:
             raw = member.read()
@@ -257,9 +257,9 @@ def _read(
     arrays = {}
     for name, (shape, dtype) in shapes.items():
         file, expected = f"{folder}/{name}.npy", np.dtype(dtype)
-        most = math.prod(shape) * expected.itemsize + input_files.MAX_HEADER
+        most = math.prod(shape) * expected.itemsize + formats.MAX_HEADER
         with _member(path, archive, file, most) as member:
-            found, _, found_dtype = input_files.parse_header(f"{path}: {file}", member)
+            found, _, found_dtype = formats.parse_header(f"{path}: {file}", member)
             if found != shape or found_dtype != expected:
                 raise errors.DataError(
                     f"{path}: checkpoint of another version of the workload: {file} is"

@@ -1,35 +1,48 @@
 """Arrays in files of all formats: what is in one, its values, and the layout of new ones.
 
 An array that lies in its file as NumPy would write it is read and written there by descriptor,
-whatever the format. The others, in chunks or compressed, are read by the library of their format.
+whatever the format: devices `pread` its data, starting at the layout's `offset`. The others, in
+chunks or compressed, are read by the library of their format.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import importlib.util
+import io
 import itertools
 import math
 import os
+import stat
+import struct
 import sys
 import threading
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeVar
+from typing import IO, Any, BinaryIO, Literal, TypeVar
 
 import msgspec
 import numpy as np
+from numpy.lib import format as npy
 
 from hetsched.dtypes import NUMERIC
-from hetsched.errors import DataError, HetschedError, InputMissing, Unavailable
+from hetsched.errors import (
+    DataError,
+    HetschedError,
+    InputMissing,
+    IOFailure,
+    TryAgain,
+    Unavailable,
+)
 from hetsched.paths import FORMAT_NAMES, FORMATS, HDF5, RAW, TIFF, ZARR, ArrayPath, split_path
-from hetsched.store import input_files
-from hetsched.store.input_files import ArrayLayout
 from hetsched.store.reader_process import read_apart, serve
 from hetsched.store.stored import Stored, checked_axis, reason_of
-from hetsched.units import quoted
+from hetsched.units import format_bytes, quoted
 
 T = TypeVar("T")
 LIBRARIES = {ZARR: "zarr", **dict.fromkeys(HDF5, "h5py"), **dict.fromkeys(TIFF, "tifffile")}
@@ -44,6 +57,109 @@ CHUNKS_AT_ONCE = 8
 """Zarr compresses them in threads."""
 _hdf5 = threading.Lock()
 """The HDF5 library computes one call at a time anyway."""
+MAX_HEADER = 10_000
+"""Bytes; NumPy's own limit. Real headers have 128."""
+MAX_EXTENT = 2**63
+ARCHIVE_ERRORS = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    KeyError,
+    OverflowError,
+    RuntimeError,
+    ValueError,
+)
+"""What `zipfile` and NumPy raise for a damaged archive."""
+
+
+class ArrayLayout(msgspec.Struct, frozen=True):
+    """The array in a file. `dtype` is NumPy's string, byte order included ("<c8"); `library`: the
+    suffix and the part that only the library of the format can read ("": anybody).
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    order: str = "C"
+    offset: int = 0  # Of the data
+    library: str = ""
+
+
+def read_header(path: str, fd: int) -> ArrayLayout:
+    """Read the header of the .npy file behind `fd`, which must be as long as its header says:
+    further bytes are usually a second array, which would otherwise be ignored silently.
+    """
+    size = os.fstat(fd).st_size
+    try:
+        start = io.BytesIO(os.pread(fd, MAX_HEADER + 12, 0))
+    except OSError as error:
+        raise IOFailure(f"{path}: {error.strerror}") from None
+    if size == 0:
+        raise DataError(f"{path}: is empty, not a .npy file")
+    if start.getvalue()[:1] == b"\x80":
+        raise DataError(f"{path}: is a pickle, which is never loaded; numpy.save() writes arrays")
+    shape, is_fortran, dtype = parse_header(path, start)
+    offset = start.tell()
+    nbytes = math.prod(shape) * dtype.itemsize  # Python's integers don't overflow
+    extents = "x".join(map(str, shape)) or "()"
+    if nbytes == 0:
+        raise DataError(f"{path}: holds no elements (shape {extents})")
+    if offset + nbytes > size:
+        raise DataError(
+            f"{path}: its header says {extents} {dtype.name} ({nbytes} bytes),"
+            f" the file has {size - offset}: truncated, or the header is wrong"
+        )
+    if offset + nbytes < size:
+        raise DataError(
+            f"{path}: has {size - offset - nbytes} bytes more than its header says"
+            f" ({extents} {dtype.name}); several arrays in one file?"
+        )
+    return ArrayLayout(shape, dtype.str, "F" if is_fortran else "C", offset)
+
+
+def parse_header(path: str, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return (shape, is in Fortran order, dtype); leaves `file` at the data. Raises DataError."""
+    try:
+        version = npy.read_magic(file)
+        if version not in ((1, 0), (2, 0), (3, 0)):
+            raise ValueError(f"version {version}; versions 1.0 to 3.0 can be read")
+        # 3.0 differs in the encoding of names of fields, and records are refused.
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, is_fortran, dtype = read(file, max_header_size=MAX_HEADER)
+    except Exception as error:  # NumPy's parser raises a dozen different ones
+        reason = " ".join(str(error).split())
+        raise DataError(f"{path}: broken or truncated .npy header: {reason:.120}") from None
+    if dtype.hasobject:
+        raise DataError(f"{path}: holds pickled Python objects, which are never loaded")
+    if dtype.kind not in NUMERIC:
+        kind = f"records {dtype.descr!r:.60}" if dtype.names else dtype.name
+        raise DataError(f"{path}: holds {kind}; only numbers are supported")
+    if any(not 0 <= extent < MAX_EXTENT for extent in shape):
+        raise DataError(f"{path}: broken .npy header: impossible shape {shape!r:.60}")
+    return shape, is_fortran, dtype
+
+
+def npy_header(shape: tuple[int, ...], dtype: str) -> bytes:
+    file, element = io.BytesIO(), np.dtype(dtype)
+    extents = tuple(map(int, shape))
+    header = {"descr": npy.dtype_to_descr(element), "fortran_order": False, "shape": extents}
+    npy.write_array_header_1_0(file, header)
+    return file.getvalue()
+
+
+@contextlib.contextmanager
+def open_archive(path: str, kind: str, file: IO[bytes]) -> Iterator[zipfile.ZipFile]:
+    """Open an ``.npz`` file. Whatever the block finds to be broken is a DataError."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            yield archive
+    except ARCHIVE_ERRORS as error:
+        reason = " ".join(str(error.args[0] if error.args else error).split())
+        raise DataError(f"{path}: not {kind}, or damaged: {reason:.200}") from None
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            raise DataError(f"{path}: damaged: a position before the start") from None
+        raise IOFailure(f"{path}: {error.strerror}") from None
 
 
 def is_store(path: str | Path) -> bool:
@@ -70,9 +186,9 @@ def open_file(path: str, expected: str) -> int:
     if place.suffix == ZARR and Path(place.file).is_dir():
         for record in RECORDS:  # libraries would wait for a FIFO
             with contextlib.suppress(InputMissing):
-                os.close(input_files.open_regular(f"{place.file}/{record}", "a file"))
+                os.close(open_regular(f"{place.file}/{record}", "a file"))
         return os.open(place.file, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    return input_files.open_regular(place.file, expected)
+    return open_regular(place.file, expected)
 
 
 def read_layout(path: str, fd: int) -> ArrayLayout:
@@ -89,7 +205,7 @@ def read_layout(path: str, fd: int) -> ArrayLayout:
         stamp = tuple(n for s in status for n in (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns))
         layout = _layout_of_library(place, stamp)
     else:
-        return input_files.read_header(path, fd)
+        return read_header(path, fd)
     return _checked(place, layout)
 
 
@@ -180,7 +296,7 @@ def _opened(
 
 def _open_npy(place: ArrayPath, axis: int, closers: contextlib.ExitStack) -> ArrayLayout:
     with open(place.file, "rb") as file:
-        shape, is_fortran, dtype = input_files.parse_header(place.file, file)
+        shape, is_fortran, dtype = parse_header(place.file, file)
         return ArrayLayout(shape, dtype.str, "F" if is_fortran else "C", file.tell())
 
 
@@ -310,7 +426,7 @@ def begin(place: ArrayPath, fd: int, shape: tuple[int, ...], dtype: str) -> int:
         ) from error
     if place.suffix in (ZARR, RAW):
         return 0
-    return os.pwrite(fd, input_files.npy_header(shape, dtype), 0)
+    return os.pwrite(fd, npy_header(shape, dtype), 0)
 
 
 def pack_store(fd: int, shape: tuple[int, ...], dtype: str, axis: int, store: str) -> None:
@@ -384,6 +500,64 @@ def _blocks(shape: tuple[int, ...], chunks: tuple[int, ...]) -> Iterator[tuple[s
         step = CHUNKS_AT_ONCE * chunks[split]
         for first in range(0, shape[split], step):
             yield (*head, slice(first, min(first + step, shape[split])), *whole)
+
+
+# ---- opening
+
+
+def read_whole(path: str, max_bytes: int) -> bytes:
+    fd = open_regular(path, "a file to read", allow_pipe=True)
+    with open(fd, "rb") as file:
+        try:
+            raw = file.read(max_bytes + 1)
+        except OSError as error:
+            raise IOFailure(f"{path}: {error.strerror}") from None
+    if len(raw) > max_bytes:
+        raise DataError(f"{path}: larger than the limit of {format_bytes(max_bytes)}")
+    return raw
+
+
+def file_kind(mode: int) -> str:
+    kinds = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
+    return kinds.get(stat.S_IFMT(mode), "a device")
+
+
+def open_regular(path: str, expected: str, allow_pipe: bool = False) -> int:
+    """Open a regular file; nothing else is opened for reading, which could block.
+
+    `allow_pipe`: for commands, not the daemon; a FIFO ends at once if it has no writer.
+    """
+    try:
+        # O_PATH first: to open a device or a FIFO can block, or act on the device.
+        path_fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        raise _cant_open(path, error) from None
+    try:
+        mode = os.fstat(path_fd).st_mode
+        if not stat.S_ISREG(mode) and not (allow_pipe and stat.S_ISFIFO(mode)):
+            raise DataError(f"{path}: is {file_kind(mode)}, not {expected}")
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        fd = os.open(f"/proc/self/fd/{path_fd}", flags)
+    except OSError as error:
+        raise _cant_open(path, error) from None
+    finally:
+        os.close(path_fd)
+    if allow_pipe:
+        os.set_blocking(fd, True)
+    return fd
+
+
+def _cant_open(path: str, error: OSError | ValueError) -> Exception:
+    code = error.errno if isinstance(error, OSError) else errno.ENOENT
+    if code in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        return TryAgain(f"{path}: {os.strerror(code)}; try again, or raise `ulimit -n`")
+    if code == errno.ENOENT and Path(path).is_symlink():
+        return InputMissing(f"{path}: is a link to {Path(path).readlink()}, which doesn't exist")
+    if code == errno.ENOENT:
+        return InputMissing(f"{path}: no such file")
+    if code in (errno.EACCES, errno.EPERM):
+        return InputMissing(f"{path}: not readable by this user (permission denied)")
+    return InputMissing(f"{path}: {error.strerror if isinstance(error, OSError) else error}")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import numpy as np
 
 from hetsched import errors
 from hetsched.sparse import MAX_INT32, sparse_arrays, value_dtype
-from hetsched.store import input_files
+from hetsched.store import formats
 from hetsched.store.reader_process import START_SECONDS, read_apart, serve
 from hetsched.units import format_bytes
 
@@ -93,7 +93,7 @@ def read_matrix_header(path: str, fd: int) -> MatrixHeader:
     if start.startswith(NPZ_MAGIC):
         with (
             open(fd, "rb", closefd=False) as file,
-            input_files.open_archive(path, "an .npz file", file) as npz,
+            formats.open_archive(path, "an .npz file", file) as npz,
         ):
             return _npz_header(path, npz)
     if start.startswith(NPY_MAGIC):
@@ -142,13 +142,13 @@ def _npz_header(path: str, archive: zipfile.ZipFile) -> MatrixHeader:
         )
     name = "data.npy" if is_matrix else names[0]
     with archive.open(name) as member:
-        shape, _, dtype = input_files.parse_header(f"{path}: {name}", member)
+        shape, _, dtype = formats.parse_header(f"{path}: {name}", member)
     if not is_matrix:
         if not math.prod(shape):
             raise errors.DataError(f"{path}: holds no elements")
         return MatrixHeader(shape, dtype.newbyteorder("=").name)
     with archive.open("shape.npy") as member:
-        _, _, kind = input_files.parse_header(f"{path}: shape.npy", member)
+        _, _, kind = formats.parse_header(f"{path}: shape.npy", member)
         rows, columns = map(int, np.frombuffer(member.read(2 * kind.itemsize), kind))
     if min(rows, columns) < 0:
         raise errors.DataError(f"{path}: a sparse matrix of shape {rows}x{columns}")
@@ -207,7 +207,7 @@ def _arrays(fd: int, is_wanted_sparse: bool) -> Iterable[np.ndarray]:
     is_text = os.pread(fd, len(MARKET_MAGIC), 0) == MARKET_MAGIC
     try:
         matrix = _read(fd, is_text)
-    except (TypeError, *input_files.ARCHIVE_ERRORS) as error:
+    except (TypeError, *formats.ARCHIVE_ERRORS) as error:
         kind = "Matrix Market" if is_text else ".npz"
         raise errors.DataError(f"broken {kind} file: {str(error)[:200]}") from None
     if is_wanted_sparse:

@@ -27,7 +27,6 @@ import os
 import secrets
 import shutil
 import stat
-import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,9 +36,9 @@ import numpy as np
 
 from hetsched import errors
 from hetsched.paths import ZARR, ArrayPath, split_path
-from hetsched.store import formats, input_files
+from hetsched.store import formats
 from hetsched.store.stored import reason_of
-from hetsched.units import format_bytes
+from hetsched.units import Ranges, format_bytes, merged
 
 MAX_WRITE = 64 << 20
 """Bytes per write: the kernel accepts at most 2 GiB, and Ctrl-C waits until a write has ended."""
@@ -48,9 +47,6 @@ MAX_RECORD = 1 << 20
 UNSUPPORTED = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 """Errors of a file system without hard links, or that can't promise space."""
 _syncfs = ctypes.CDLL(None, use_errno=True).syncfs
-
-Ranges = tuple[tuple[int, int], ...]
-"""Units [first, end), ascending, apart from each other."""
 
 
 @dataclass(frozen=True)
@@ -148,13 +144,6 @@ def publish_all(outputs: Sequence[PreparedOutput], sync: bool = True) -> None:
             raise
         text = f"{error}; already written: {', '.join(written)}"
         raise type(error)(text) from error
-
-
-def publish_or_discard(outputs: Sequence[PreparedOutput], sync: bool = True) -> None:
-    try:
-        publish_all(outputs, sync)
-    finally:
-        discard_all(outputs)
 
 
 def discard_all(outputs: Iterable[PreparedOutput]) -> None:
@@ -367,15 +356,6 @@ def check_output(
     return OutputClaim(target, nbytes, tuple(shape), dtype)
 
 
-def check_folder(path: str, nbytes: int) -> None:
-    """Check that a file of `nbytes` can be created at `path`, by creating one there: a file system
-    may be read-only, or full.
-    """
-    target, _ = _checked_target(path, True, ())
-    with creation_errors(path), tempfile.TemporaryFile(dir=os.path.dirname(target)) as file:
-        check_room(path, file.fileno(), nbytes)
-
-
 @contextlib.contextmanager
 def publishing(output: OutputFile) -> Iterator[OutputFile]:
     try:
@@ -412,7 +392,7 @@ def _checked_target(
         raise errors.DataError(f"{path}: is also the input; give the output another name")
     if not stat.S_ISREG(existing.st_mode) and not formats.is_store(path):
         raise errors.CantCreate(
-            f"{path}: is {input_files.file_kind(existing.st_mode)}; give the name of a file"
+            f"{path}: is {formats.file_kind(existing.st_mode)}; give the name of a file"
         )
     if not force:
         raise errors.CantCreate(
@@ -617,34 +597,6 @@ def parts_path(hidden: str) -> str:
 
 def packed_path(hidden: str) -> str:
     return f"{hidden}.packed"
-
-
-def merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    result: list[tuple[int, int]] = []
-    for first, end in sorted(ranges):
-        if result and first <= result[-1][1]:
-            result[-1] = (result[-1][0], max(end, result[-1][1]))
-        elif first < end:
-            result.append((first, end))
-    return tuple(result)
-
-
-def common(ranges: Sequence[Ranges]) -> Ranges:
-    result = ranges[0] if ranges else ()
-    for other in ranges[1:]:
-        result = merged((max(a, c), min(b, d)) for a, b in result for c, d in other)
-    return result
-
-
-def without(first: int, end: int, finished: Ranges) -> list[tuple[int, int]]:
-    remaining = []
-    for begin, stop in finished:
-        if stop <= first or begin >= end:
-            continue
-        if begin > first:
-            remaining.append((first, begin))
-        first = stop
-    return [*remaining, (first, end)] if first < end else remaining
 
 
 # ---- system calls

@@ -18,9 +18,7 @@ from hetsched import paths
 from hetsched.config import load
 from hetsched.models.races import Race
 from hetsched.models.samples import Sample
-from hetsched.store.model_records import ModelKey
-from hetsched.store.model_store import ModelStore
-from tests.store.learning import observe
+from hetsched.store.model_store import ModelKey, ModelStore
 
 from .conftest import COMMAND, DEFAULT_FFT, Call
 
@@ -332,7 +330,8 @@ def many_sizes(count: int) -> None:
     for side in range(8, 8 + count):
         speed_key = f"x:split:{side}x{side}:complex64 {side**2}"
         key = ModelKey("fft", speed_key, "pyfftw", "1", "core0 emulated", "memory")
-        observe(store, key, [Sample("total", units, 1e-6 * units) for units in (4, 16)], 1.0)
+        samples = [Sample("total", units, 1e-6 * units) for units in (4, 16)]
+        store.observe_many([(key, samples)], 1.0)
     store.close()
 
 
@@ -374,7 +373,7 @@ def test_parameters_are_chosen_by_a_part_of_their_text(call: Call) -> None:
 def something() -> None:
     store = ModelStore(paths.models_path())
     key = ModelKey("fft", "x:split:32x32:complex64 1", "pyfftw", "1", "core0 emulated", "memory")
-    observe(store, key, [Sample("total", 4, 2.0)], 1.0)
+    store.observe_many([(key, [Sample("total", 4, 2.0)])], 1.0)
     store.close()
 
 

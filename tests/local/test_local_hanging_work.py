@@ -19,8 +19,8 @@ from hetsched.config import parse
 from hetsched.engine import scheduler
 from hetsched.errors import IOFailure, JobFailed, TryAgain
 from hetsched.job import JobState, Running
-from hetsched.store import input_files
-from hetsched.store.input_files import open_regular
+from hetsched.store import formats
+from hetsched.store.formats import open_regular
 from hetsched.store.output_files import PreparedOutput
 
 PATIENT = parse(VIRTUAL, "test")
@@ -79,7 +79,7 @@ def test_a_job_whose_file_hangs_at_its_turn_fails_and_the_next_runs(
     with hetsched.Local(IMPATIENT, learn=False) as local:
         assert works(local)
         job = local.submit("fft", tmp_path / "x.npy", hold=True)
-        monkeypatch.setattr(input_files, "open_regular", lambda *args: hang())
+        monkeypatch.setattr(formats, "open_regular", lambda *args: hang())
         local.release(job.id)
         with pytest.raises(TryAgain, match=r"opening .*x.npy hasn't returned"):
             job.result(60)
@@ -125,7 +125,7 @@ def test_a_job_that_is_open_waits_for_the_one_that_overtook_it(
     with hetsched.Local(PATIENT, learn=False) as local:
         monkeypatch.setattr(scheduler, "SLOW_OPENING_SECONDS", 0.01)
         slow = local.submit("fft", tmp_path / "x.npy", hold=True)
-        monkeypatch.setattr(input_files, "open_regular", open_slow)
+        monkeypatch.setattr(formats, "open_regular", open_slow)
         local.release(slow.id)
         assert BEGUN.wait(60)
         overtaking += [local.submit("fft", batch="64x32x32", follow=on_state) for _ in range(5)]

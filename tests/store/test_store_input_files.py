@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.errors import DataError, HetschedError, InputMissing
-from hetsched.store.input_files import ArrayLayout, open_regular, read_header, read_whole
+from hetsched.store.formats import ArrayLayout, open_regular, read_header, read_whole
 
 
 def raw(path: Path, header: str, data: bytes = b"", version: bytes = b"\x01\x00") -> str:

@@ -15,14 +15,12 @@ from hetsched.errors import CantCreate, DataError, HetschedError
 from hetsched.store.output_files import (
     OutputFile,
     PreparedOutput,
-    common,
     create_output,
     mark_finished,
-    merged,
     publish_all,
     save_array,
-    without,
 )
+from hetsched.units import common, merged, without
 
 RESULT = np.arange(6, dtype="complex64").reshape(2, 3)
 TOKEN = "0a1b2c-7-y"
@@ -203,13 +201,9 @@ def test_save_writes_any_layout(tmp_path: Path) -> None:
 
 
 def prepared(tmp_path: Path, force: bool = False) -> PreparedOutput:
-    return written(tmp_path, force).prepare()
-
-
-def written(tmp_path: Path, force: bool = False) -> OutputFile:
     output = create_output(str(tmp_path / "y.npy"), RESULT.shape, "complex64", force, token=TOKEN)
     os.pwrite(output.fd, RESULT.tobytes(), output.offset)
-    return output
+    return output.prepare()
 
 
 def test_publishing_again_changes_nothing(tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ from journal_model import BOUNDS, JournalModel, model_of, random_records
 from memory_disk import MemoryDisk, PowerLost, disk_full, io_error, mounted
 
 from hetsched.errors import CantCreate, ConfigError, HetschedError, IOFailure
-from hetsched.store import journal_file
+from hetsched.store import journal
 from hetsched.store.database import DatabaseFormat
-from hetsched.store.journal_file import JournalFile, forget_refused
+from hetsched.store.journal import JournalFile, forget_refused
 from hetsched.store.journal_records import (
     BLOCK,
     FORMAT,
@@ -198,7 +198,7 @@ def test_a_journal_that_acknowledges_too_early_is_found_out(
     monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     if what == "no repair of the log":
-        monkeypatch.setattr(journal_file, "rewrite_wal", lambda path, vfs: False)
+        monkeypatch.setattr(journal, "rewrite_wal", lambda path, vfs: False)
         tally = cut_power(400)
     else:
         tally = cut_power(200, NOT_SYNCED)

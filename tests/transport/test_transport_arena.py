@@ -9,8 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from hetsched.errors import DataError, ProtocolError, TryAgain
 from hetsched.transport.arena import SIZE_GRANULARITY as GRAIN
-from hetsched.transport.arena import Arena, Segment
-from hetsched.transport.pages import map_segment
+from hetsched.transport.arena import Arena, Segment, map_segment
 
 MIB = 1 << 20
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from hetsched.transport import pages
-from hetsched.transport.arena import Arena
-from hetsched.transport.pages import (
+from hetsched.transport import arena as arena_module
+from hetsched.transport.arena import (
     HUGE_BYTES,
+    Arena,
     HugePages,
     map_segment,
     map_unpopulated,
@@ -23,7 +23,7 @@ SIZE = 4 * HUGE_BYTES + (64 << 10)
 @pytest.fixture(autouse=True)
 def fresh_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process that has made none."""
-    monkeypatch.setattr(pages, "_huge_pages", HugePages())
+    monkeypatch.setattr(arena_module, "_huge_pages", HugePages())
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_contents_survive_the_change_of_pages(
     arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(pages._huge_pages, "collapse", lambda mapping, start, end: None)
+        patch.setattr(arena_module._huge_pages, "collapse", lambda mapping, start, end: None)
         fresh = arena.allocate(SIZE)
         values = fresh.array((SIZE,), "uint8")
         values[:] = np.random.default_rng(1).integers(0, 256, SIZE, np.uint8)

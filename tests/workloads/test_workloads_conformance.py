@@ -29,6 +29,7 @@ CASES = (
     ("matrix_update", {"rows": 1, "cols": 9, "inner": 1, "dtype": "float64"}),
     ("matrix_update", {"rows": 600, "cols": 64, "inner": 31, "dtype": "float64"}),
     ("matrix_update", {"rows": 40, "cols": 1, "inner": 300}),
+    ("matrix_update", {"rows": 300, "cols": 7, "inner": 1000}),
     ("jacobi", {"n": 40}),
     ("jacobi", {"n": 70, "criterion": "change", "dtype": "float32"}),
     ("pcg", {"grid": "5x4x3", "dtype": "float32"}),

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 from hetsched_workloads.kmeans import KMeans, KMeansParams
-from hetsched_workloads.kmeans.lloyd import exponential, largest_distance, stream_key
+from hetsched_workloads.kmeans.kernels import exponential, largest_distance, stream_key
 from hypothesis import assume, given
 from hypothesis import strategies as st
 

@@ -6,6 +6,8 @@ kernels of libraries know of no offsets.
 
 from __future__ import annotations
 
+import functools
+import importlib
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -38,8 +40,6 @@ __kernel void pad(OUT(COMPLEX, z), IN(REAL, x), int rows, int cols)
 Transform = Callable[..., None]
 """transform(target, source, is_inverse=False) of arrays that begin with their buffers: forward
 unscaled, inverse by 1/n."""
-MakeTransform = Callable[[Any, tuple[int, ...], Any, tuple[int, ...]], Transform]
-"""make(queue, shape, dtype, axes)"""
 
 
 class Plan(NamedTuple):
@@ -48,62 +48,51 @@ class Plan(NamedTuple):
     after: Any
 
 
-class Plans:
-    """Those of one kernel, for arrays of complex numbers made of `real` ones."""
+def planning(
+    library: str, context: KernelContext, shape: tuple[int, ...], real: str, axes: tuple[int, ...]
+) -> Callable[[Any], Plan]:
+    """Return what makes the plan of a kernel for a queue, and keeps it.
 
-    def __init__(
-        self,
-        library: str,
-        context: KernelContext,
-        shape: tuple[int, ...],
-        real: str,
-        axes: tuple[int, ...],
-    ) -> None:
-        self._make = {"pyvkfft": _pyvkfft, "reikna": _reikna}[library]()
-        self._shape, self._axes = shape, axes
-        self._context, self._real = context, real
-        self._plans: dict[Any, Plan] = {}
+    Of arrays of complex numbers made of `real` ones. Raises UsageError: the device has no double
+    precision.
+    """
+    module, make = {"pyvkfft": ("pyvkfft.opencl", _vkfft), "reikna": ("reikna.fft", _reikna)}[
+        library
+    ]
+    importlib.import_module(module)  # now: a variant that can't be loaded is left out
 
-    def on(self, queue: Any) -> Plan:
-        """Raises UsageError: the device has no double precision."""
-        if queue not in self._plans:
-            check_precision(queue.device, self._real)
-            shape, dtype = self._shape, np.result_type(self._real, np.complex64)
-            size = "x".join(map(str, shape))
-            self._context.say(f"planning {size} {dtype} for OpenCL ...")
-            transform = self._make(queue, shape, dtype, self._axes)
-            arrays = (pyopencl.array.empty(queue, shape, dtype) for _ in range(2))
-            self._plans[queue] = Plan(transform, *arrays)
-        return self._plans[queue]
+    @functools.cache
+    def plan(queue: Any) -> Plan:
+        check_precision(queue.device, real)
+        dtype = np.result_type(real, np.complex64)
+        context.say(f"planning {'x'.join(map(str, shape))} {dtype} for OpenCL ...")
+        transform = make(queue, shape, dtype, axes)
+        return Plan(transform, *(pyopencl.array.empty(queue, shape, dtype) for _ in range(2)))
+
+    return plan
 
 
-def _pyvkfft() -> MakeTransform:
+def _vkfft(queue: Any, shape: tuple[int, ...], dtype: Any, axes: tuple[int, ...]) -> Transform:
     """Several times as fast as reikna where it can be built."""
     from pyvkfft.opencl import VkFFTApp
 
-    def make(queue: Any, shape: tuple[int, ...], dtype: Any, axes: tuple[int, ...]) -> Transform:
-        app = VkFFTApp(shape, dtype, queue, axes=axes, inplace=False, norm=1)
+    app = VkFFTApp(shape, dtype, queue, axes=axes, inplace=False, norm=1)
 
-        def transform(target: Any, source: Any, is_inverse: bool = False) -> None:
-            (app.ifft if is_inverse else app.fft)(source, target)
+    def transform(target: Any, source: Any, is_inverse: bool = False) -> None:
+        (app.ifft if is_inverse else app.fft)(source, target)
 
-        return transform
-
-    return make
+    return transform
 
 
-def _reikna() -> MakeTransform:
+def _reikna(queue: Any, shape: tuple[int, ...], dtype: Any, axes: tuple[int, ...]) -> Transform:
     """Pure Python, which generates its kernels."""
     import reikna.cluda
     import reikna.core
     import reikna.fft
 
-    def make(queue: Any, shape: tuple[int, ...], dtype: Any, axes: tuple[int, ...]) -> Transform:
-        plan = reikna.fft.FFT(reikna.core.Type(dtype, shape), axes=axes)
-        compiled: Transform = plan.compile(reikna.cluda.ocl_api().Thread(queue))
-        return compiled
-
-    return make
+    plan = reikna.fft.FFT(reikna.core.Type(dtype, shape), axes=axes)
+    compiled: Transform = plan.compile(reikna.cluda.ocl_api().Thread(queue))
+    return compiled
 
 
 # ---- workloads
@@ -136,7 +125,7 @@ def fft(p: FftParams, context: KernelContext, library: str) -> Kernel:
     """
     real = DTYPES[p.dtype].real
     shape = p.output_shape if p.kind == "c2r" else p.shape
-    plans = Plans(library, context, shape, real, tuple(axis - 1 for axis in p.batch_axes))
+    plan_for = planning(library, context, shape, real, tuple(axis - 1 for axis in p.batch_axes))
     program = Program(PAD + CONVERSIONS, real, context, "conversions")
     last = p.batch_axes[-1]
     sizes = np.array([p.output_shape[last - 1], p.shape[last - 1], math.prod(p.shape[last:])], "i")
@@ -162,7 +151,7 @@ def fft(p: FftParams, context: KernelContext, library: str) -> Kernel:
 
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
         x, y = inputs["x"], outputs["y"]
-        plan = plans.on(y.queue)
+        plan = plan_for(y.queue)
         for unit in range(len(x)):
             own = [_aligned(array[unit]) if p.kind == "c2c" else None for array in (x, y)]
             source, target = own
@@ -210,13 +199,13 @@ __kernel void power(OUT(REAL, y), IN(COMPLEX, z), int cols)
 
 
 def power_spectrum(p: PowerSpectrumParams, context: KernelContext, library: str) -> Kernel:
-    plans = Plans(library, context, (p.rows, p.cols), p.dtype, (0, 1))
+    plan_for = planning(library, context, (p.rows, p.cols), p.dtype, (0, 1))
     program = Program(PAD + POWER, p.dtype, context, "power spectra")
     rows, cols = np.array([p.rows, p.cols], "i")
 
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
         x, y = inputs["x"], outputs["y"]
-        plan = plans.on(y.queue)
+        plan = plan_for(y.queue)
         for image in range(len(x)):
             program("pad", (p.cols, p.rows), None, plan.before, x[image], rows, cols)
             plan.transform(plan.after, plan.before)
@@ -244,7 +233,7 @@ __kernel void crop(OUT(REAL, y), IN(COMPLEX, z), int top, int left, int cols)
 
 def convolve(p: ConvolveParams, context: KernelContext, library: str) -> Kernel:
     shape = p.fast
-    plans = Plans(library, context, shape, p.dtype, (0, 1))
+    plan_for = planning(library, context, shape, p.dtype, (0, 1))
     program = Program(PAD + CONVOLUTION, p.dtype, context, "convolutions")
     image_size = np.array([p.rows, p.cols], "i")
     filter_size = np.array([p.filter_rows, p.filter_cols], "i")
@@ -252,7 +241,7 @@ def convolve(p: ConvolveParams, context: KernelContext, library: str) -> Kernel:
 
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
         x, y, filters = inputs["x"], outputs["y"], inputs["filters"]
-        plan = plans.on(y.queue)
+        plan = plan_for(y.queue)
 
         def transformed(target: Any, matrix: Any, size: Any) -> Any:
             program("pad", shape[::-1], None, plan.before, matrix, *size)
@@ -305,7 +294,7 @@ __kernel void density(OUT(REAL, y), IN(COMPLEX, z), int n, int segments, REAL si
 
 
 def welch(p: WelchParams, context: KernelContext, library: str) -> Kernel:
-    plans = Plans(library, context, (p.segments, p.nperseg), p.dtype, (1,))
+    plan_for = planning(library, context, (p.segments, p.nperseg), p.dtype, (1,))
     program = Program(WELCH, p.dtype, context, "spectral densities")
     cut = np.array([p.nperseg, p.step, p.detrend == "constant"], "i")
     n, segments = np.array([p.nperseg, p.segments], "i")
@@ -314,7 +303,7 @@ def welch(p: WelchParams, context: KernelContext, library: str) -> Kernel:
 
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
         x, y = inputs["x"], outputs["y"]
-        plan = plans.on(y.queue)
+        plan = plan_for(y.queue)
         there = pyopencl.array.to_device(y.queue, window)
         for channel in range(len(x)):
             program("segment", (p.segments,), None, plan.before, x[channel], there, *cut)

@@ -172,7 +172,7 @@ def _folder(name: str, path: Path) -> Finding:
 
 def models() -> list[Finding]:
     """Read all models, since any page of a database may be damaged."""
-    from hetsched.store.model_records import collect
+    from hetsched.store.model_store import collect
 
     path = paths.models_path()
     count = len(collect(path).models)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from typer._click import Context
 
     from hetsched.models import Knot
-    from hetsched.store.model_records import Export, ModelKey, StoredModel, StoredRaces
+    from hetsched.store.model_store import Export, ModelKey, StoredModel, StoredRaces
 
 STANDARD = "-"  # File name that stands for standard input or output
 MAX_BYTES = 256 << 20
@@ -68,7 +68,7 @@ def _matches(device: str, word: str) -> bool:
 
 
 def _collect() -> Export:
-    from hetsched.store.model_records import collect  # it needs NumPy; the help doesn't
+    from hetsched.store.model_store import collect  # it needs NumPy; the help doesn't
 
     return collect(paths.models_path())
 
@@ -274,12 +274,12 @@ def export_models(
     device: Device = None,
     force: Force = False,
 ) -> None:
-    from hetsched.store import model_records
+    from hetsched.store import model_store
 
     export = _collect()
     models = tuple(_select(export.models, workload, device))
     chosen = msgspec.structs.replace(export, models=models, races=export.races_of(models))
-    raw = model_records.encode(chosen)
+    raw = model_store.encode(chosen)
     if file == STANDARD:
         out_lines(clean_json(raw.decode().rstrip("\n")).splitlines())
         return
@@ -292,17 +292,17 @@ def export_models(
 def import_models(
     file: Annotated[str, argument("FILE", "Export; - for standard input.")], json: Json = False
 ) -> None:
-    from hetsched.store import model_records
+    from hetsched.store import model_store
 
     if file == STANDARD:
         raw, name = sys.stdin.buffer.read(MAX_BYTES + 1), "standard input"
         if len(raw) > MAX_BYTES:
             raise DataError(f"{name}: more than {MAX_BYTES} bytes; not an export of models")
     else:
-        from hetsched.store.input_files import read_whole
+        from hetsched.store.formats import read_whole
 
         raw, name = read_whole(file, MAX_BYTES), file
-    added = model_records.restore(paths.models_path(), model_records.decode(raw, name))
+    added = model_store.restore(paths.models_path(), model_store.decode(raw, name))
     new, grown, known = (added[name] for name in ("new", "extended", "unchanged"))
     text = f"imported {file}: {counted(new, 'new model')}, {grown} extended, {known} unchanged"
     record = {"file": file, "new": new, "grown": grown, "known": known}
@@ -316,7 +316,7 @@ def forget(
     everything: Annotated[bool, switch("All models.", "--all")] = False,
     json: Json = False,
 ) -> None:
-    from hetsched.store import model_records
+    from hetsched.store import model_store
 
     has_filter = any(value is not None for value in (workload, device, variant))
     if everything == has_filter:
@@ -329,7 +329,7 @@ def forget(
         is_device = device is None or _matches(key.device, device)
         return is_device and workload in (None, key.workload) and variant in (None, key.variant)
 
-    forgotten = model_records.forget(path, is_chosen)
+    forgotten = model_store.forget(path, is_chosen)
     text = f"forgot {counted(len(forgotten), 'model')}" if forgotten else "no such models"
     answer(json, "models.forget/1", {"forgotten": forgotten}, [text])
 

@@ -49,7 +49,7 @@ from hetsched.store.matrix_file import (
 )
 from hetsched.transport.arena import Arena
 from hetsched.transport.device_messages import StoredArray
-from hetsched.units import closest_name, counted, format_bytes, quoted
+from hetsched.units import closest_name, common, counted, format_bytes, quoted
 from hetsched.workload import ArraySpec, BaseWorkload, Iterative, SparseMatrix
 
 PROMISED_KEY = -1 << 31
@@ -617,7 +617,7 @@ def create_outputs(job: ResolvedJob, spec: JobSpec, token: str = "") -> None:
             identity=job.parts_identity,
             axis=array.axis,
         )
-    job.finished = output_files.common([output.finished for output in job.outputs.values()])
+    job.finished = common([output.finished for output in job.outputs.values()])
     if job.finished == ((0, job.load),):  # a unit remains: a plan without any is none
         job.finished = ((0, job.load - 1),) if job.load > 1 else ()
 
@@ -653,7 +653,8 @@ def check_checkpoints(job: ResolvedJob, spec: JobSpec, *, is_readmitted: bool = 
     is_written = bool(spec.checkpoint) and not is_readmitted
     if is_written:
         enter(f"creating a file beside {spec.checkpoint}")
-        output_files.check_folder(spec.checkpoint, saved_bytes(job.workload, job.params))
+        size = saved_bytes(job.workload, job.params)
+        output_files.create_file(spec.checkpoint, size, force=True).discard()
     if spec.after:
         return
     problem = None

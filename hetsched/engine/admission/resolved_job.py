@@ -30,7 +30,7 @@ from hetsched.sparse import Shapes
 from hetsched.store import output_files
 from hetsched.transport.control import CONTROL, control_words
 from hetsched.transport.device_messages import StoredArray
-from hetsched.units import NUMBER_LIMIT
+from hetsched.units import NUMBER_LIMIT, Ranges
 from hetsched.workload import (
     ArraySpec,
     BaseWorkload,
@@ -125,7 +125,7 @@ class ResolvedJob(Declaration):
     in_files: bool = False  # An array is stored in a file; still true after `close`
     # Identifies the job and its inputs beside finished parts of its outputs; "": these aren't kept
     parts_identity: str = ""
-    finished: output_files.Ranges = ()  # Units that an earlier daemon has completed
+    finished: Ranges = ()  # Units that an earlier daemon has completed
     owner: Hashable = None  # Of whom the memory of its arrays may have earlier data
     # What was found when it was submitted; paths with their links resolved
     claims: tuple[output_files.OutputClaim, ...] = ()

@@ -31,9 +31,8 @@ from hetsched.jobs.table import JobRecord
 from hetsched.planner.records import Assignment
 from hetsched.store import output_files
 from hetsched.transport import device_messages
-from hetsched.transport.arena import Arena
+from hetsched.transport.arena import Arena, map_unpopulated
 from hetsched.transport.control import CONTROL, IterationControl
-from hetsched.transport.pages import map_unpopulated
 from hetsched.units import format_bytes
 from hetsched.workload import ArraySpec
 
@@ -256,10 +255,11 @@ class JobArrays:
             await engine.table.publish(record, outputs)
 
         def name() -> None:
-            if is_noted:
-                output_files.publish_all(outputs)
-            else:
-                output_files.publish_or_discard(outputs, sync=False)
+            try:
+                output_files.publish_all(outputs, sync=is_noted)
+            finally:
+                if not is_noted:
+                    output_files.discard_all(outputs)
             for output in job.outputs.values():  # their locks would keep HDF5 from opening them
                 output.close()
 

@@ -25,10 +25,9 @@ from hetsched.device import Chunk, ChunkTimes, DeviceInfo
 from hetsched.engine.processes.fleet import Joined, Lost, Message
 from hetsched.planner.learning import DeviceRun
 from hetsched.planner.records import Assignment, JobPlan
-from hetsched.store import output_files
 from hetsched.transport import device_messages
 from hetsched.transport.loop import Timer
-from hetsched.units import format_seconds
+from hetsched.units import Ranges, format_seconds, without
 
 if TYPE_CHECKING:
     from hetsched.engine.run.compute import Computation
@@ -461,7 +460,7 @@ def _divided(load: int, infos: Sequence[DeviceInfo]) -> list[tuple[str, int, int
 
 
 def remaining_assignments(
-    assignments: Iterable[Assignment], finished: output_files.Ranges
+    assignments: Iterable[Assignment], finished: Ranges
 ) -> dict[str, Assignment]:
     """Return the assignments without finished units; cores share what is left of a tail."""
     devices = {a.device: a for a in assignments if a.chunks}
@@ -472,13 +471,13 @@ def remaining_assignments(
     for device, assignment in devices.items():
         for chunk in assignment.chunks:
             end = chunk.first + chunk.count
-            for begin, stop in output_files.without(chunk.first, end, finished):
+            for begin, stop in without(chunk.first, end, finished):
                 left[device].append(Chunk(0, begin, stop - begin, kernel=chunk.kernel))
         if (tail := assignment.tail) is not None:
             tails.setdefault((tail.first, tail.first + tail.units), []).append(device)
     for (first, end), sharing in tails.items():
         turns = itertools.cycle(sharing)
-        for start, stop in output_files.without(first, end, finished):
+        for start, stop in without(first, end, finished):
             begin = start
             while begin < stop:
                 device = next(turns)

@@ -17,6 +17,7 @@ from hetsched.engine.processes.fleet import Joined, Lost, Message
 from hetsched.engine.run.attempt import Attempt, DeviceWait
 from hetsched.store import output_files
 from hetsched.transport import device_messages
+from hetsched.units import merged
 
 if TYPE_CHECKING:
     from hetsched.engine.engine import Engine
@@ -177,7 +178,7 @@ class FinishedParts:
         self._new.append((first, end))
         is_due = time.monotonic() >= self._due and self.marking is None
         if is_due or len(self._new) >= MAX_PENDING:
-            self._ranges = output_files.merged([*self._ranges, *self._new])
+            self._ranges = merged([*self._ranges, *self._new])
             self._new.clear()
         if is_due:
             self._mark()

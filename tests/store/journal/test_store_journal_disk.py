@@ -14,8 +14,7 @@ from hetsched.errors import CantCreate, InternalError, IOFailure
 from hetsched.job import JobSpec
 from hetsched.store import journal as journal_module
 from hetsched.store import journal_records
-from hetsched.store.journal import Journal
-from hetsched.store.journal_file import JournalFile
+from hetsched.store.journal import Journal, JournalFile
 from hetsched.store.journal_records import HistoryBounds, HistoryFilter, JournaledJob, Write
 from tests.store.journal.journal_jobs import (
     PATIENCE,

@@ -121,7 +121,10 @@ class Tuned(NamedTuple):
                 seconds = timed(self.p.shape, self.p.dtype, calls, self.threads)
                 found = times = dict(zip(sizes, seconds, strict=True))
                 save(self.cache, "seconds_per_plane", self.key, lambda: found)
-        return min(best_size(times) if times else best, powers(chunk)[0])
+        if times:
+            limit = min(times.values()) * (1 + MARGIN)
+            best = max(size for size, seconds in times.items() if seconds <= limit)
+        return min(best, powers(chunk)[0])
 
     def sizes_to_time(self) -> list[int]:
         """Return the numbers of planes to time, ascending; none if it isn't worth it."""
@@ -167,12 +170,6 @@ class Tuned(NamedTuple):
             return 0.0
         plans = self.largest_call().bit_length() * len(self.p.transforms)
         return plans * (0.3 + (1.2e-6 if effort == MEASURE else 2e-5) * self.p.points)
-
-
-def best_size(times: Mapping[int, float]) -> int:
-    """Return the largest number among the fastest."""
-    limit = min(times.values()) * (1 + MARGIN)
-    return max(size for size, seconds in times.items() if seconds <= limit)
 
 
 def timed(

@@ -7,7 +7,6 @@ beyond the last ones have a fixed value; neumann: no flow through the border. No
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -35,22 +34,6 @@ MAX_FLOAT32 = 2.0**127 * (2 - 2.0**-23)
 DEFAULT_FRACTION = 0.9
 """Of the largest stable time step: how long a step is if none is given. Arbitrary."""
 BORDERS: dict[str, Border] = {"periodic": "periodic", "dirichlet": "fixed", "neumann": "reflect"}
-
-
-@functools.lru_cache(maxsize=256)
-def borders(text: str, axes: int) -> tuple[str, ...]:
-    """Return the border of each axis: one for all, or one each, as "periodic,neumann"."""
-    words = tuple(text.split(","))
-    for word in words:
-        if word not in BORDERS:
-            raise UsageError(
-                f"heat has no border {quoted(word)}{closest_hint(word, list(BORDERS))}"
-            )
-    if len(words) == 1:
-        return words * axes
-    if len(words) != axes:
-        raise UsageError(f"border: {len(words)} borders for {axes} axes; give 1 or {axes}")
-    return words
 
 
 class HeatParams(msgspec.Struct, frozen=True):
@@ -85,7 +68,15 @@ class HeatParams(msgspec.Struct, frozen=True):
 
     @property
     def borders(self) -> tuple[str, ...]:
-        return borders(self.border, len(self.shape))
+        """Of each axis. Raises UsageError."""
+        words, axes = tuple(self.border.split(",")), len(self.shape)
+        for word in words:
+            if word not in BORDERS:
+                hint = closest_hint(word, list(BORDERS))
+                raise UsageError(f"heat has no border {quoted(word)}{hint}")
+        if len(words) not in (1, axes):
+            raise UsageError(f"border: {len(words)} borders for {axes} axes; give 1 or {axes}")
+        return words * (axes // len(words))
 
     @property
     def ratio(self) -> float:

@@ -72,7 +72,7 @@ def array_step(p: HeatParams, xp: Any, count: int) -> Step:
     dtype = xp.dtype(p.dtype)
     area = xp.empty((count, *p.shape[1:]), dtype)
     weight, points = dtype.type(p.ratio), dtype.type(2 * len(p.shape))
-    ghost = dtype.type(p.border_value)
+    ghost, borders = dtype.type(p.border_value), p.borders
 
     def step(u: Any, new: Any) -> float:
         change = 0.0
@@ -83,7 +83,7 @@ def array_step(p: HeatParams, xp: Any, count: int) -> Step:
             xp.add(u[first : first + len(out)], u[first + 2 : first + 2 + len(out)], out=out)
             for axis in range(1, len(p.shape)):
                 along, sums = xp.moveaxis(own, axis, -1), xp.moveaxis(work, axis, -1)
-                _add_neighbours(xp, along, sums, p.borders[axis], ghost)
+                _add_neighbours(xp, along, sums, borders[axis], ghost)
                 out += work
             xp.multiply(own, points, out=work)
             out -= work

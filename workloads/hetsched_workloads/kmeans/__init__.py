@@ -77,16 +77,16 @@ class KMeans(Solver):
         )
 
     def reductions(self, p: KMeansParams) -> Sequence[Reduction]:
-        """Return them; `lloyd` explains what they contain."""
-        from hetsched_workloads.kmeans import lloyd
+        """Return them; `kernels` explains what they contain."""
+        from hetsched_workloads.kmeans import kernels
 
         moved, table = min(p.clusters, MAX_MOVED), (p.clusters + 1, max(p.dimensions, 3))
         return (
-            Reduction("centroids", table, combine=lloyd.first_seed),
+            Reduction("centroids", table, combine=kernels.first_seed),
             Reduction("members", (p.clusters, p.dimensions + 1)),
             Reduction("changed"),
             Reduction("extent", combine="max"),
-            Reduction("farthest", (moved, p.dimensions + 2), combine=lloyd.merge_farthest),
+            Reduction("farthest", (moved, p.dimensions + 2), combine=kernels.merge_farthest),
             Reduction("inertia"),
         )
 
@@ -112,9 +112,9 @@ class KMeans(Solver):
         return p.max_iterations
 
     def converged(self, p: KMeansParams, values: Values) -> bool:
-        from hetsched_workloads.kmeans import lloyd
+        from hetsched_workloads.kmeans import kernels
 
-        lloyd.check_extent(p, values.now)
+        kernels.check_extent(p, values.now)
         if values.now["changed"] == 0:
             return True
         return bool(p.tolerance > 0 and self.residual(p, values) <= p.tolerance)
@@ -124,9 +124,9 @@ class KMeans(Solver):
 
     def residual(self, p: KMeansParams, values: Values) -> float:
         """Return the rms move of the centroids over the rms distance from their mean."""
-        from hetsched_workloads.kmeans import lloyd
+        from hetsched_workloads.kmeans import kernels
 
-        return lloyd.relative_move(p, values.now)
+        return kernels.relative_move(p, values.now)
 
     def flops(self, p: KMeansParams, x: int) -> float:
         return float(x) * (2 * p.clusters * p.dimensions + 2 * p.clusters + 3 * p.dimensions)

@@ -13,8 +13,8 @@ import numpy as np
 
 from hetsched.workload import KernelContext, StageKernel
 from hetsched_workloads.compiling import compiled, compiling
-from hetsched_workloads.kmeans import KMeansParams, lloyd
-from hetsched_workloads.kmeans.kernels import LloydKernels
+from hetsched_workloads.kmeans import KMeansParams
+from hetsched_workloads.kmeans.kernels import LloydKernels, origin_of
 
 BLOCK_BYTES = 128 << 10
 """Bytes of a block of scores: a fraction of the second-level cache; larger ones are slower."""
@@ -37,7 +37,7 @@ class _CompiledKernels(LloydKernels):
     def _nearest(
         self, points: Any, centroids: np.ndarray, labels: Any, former: Any, sums: Any
     ) -> int:
-        origin = lloyd.origin(self._p, centroids)
+        origin = origin_of(self._p, centroids)
         relative = centroids - origin
         weights = (-2 * relative).astype(self._dtype)
         squares = np.square(relative).sum(axis=1).astype(self._dtype)

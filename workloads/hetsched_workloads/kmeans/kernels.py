@@ -5,21 +5,31 @@ c.c - 2 x.c is one product with the matrix of centroids, without cancellation ev
 are far from the origin, and the sums of a cluster's rows contain their number. The matrix of
 labels times the block is that sum: for SciPy a sparse matrix that has one 1 per column, on a GPU
 a dense one, without atomic additions, so that two runs give the same bits.
+
+Reductions, all float64:
+
+* centroids (clusters + 1, max(dimensions, 3)): those that this iteration compares points with; in
+  the last row, at the start, (seeds so far, key of the newest, its point).
+* members (clusters, dimensions + 1): sums of the points of each cluster, relative to the first
+  centroid (`origin_of`), and their number. All zero after the start.
+* extent (): largest difference of a point's coordinate and the first seed's; see `check_extent`.
+* changed (): points whose label differs from that of the previous iteration.
+* farthest (moved, dimensions + 2): points far from their centroid: square of the distance, number,
+  coordinates; unused rows are zero. Only complete if a cluster has no points.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csc_array
 
 from hetsched.errors import DataError
 from hetsched.workload import Arrays, KernelContext, Rows, StageCall, StageKernel
 from hetsched.workload.streams import fill_units, unit_streams
-from hetsched_workloads.kmeans import KMeansParams, lloyd
+from hetsched_workloads.kmeans import KMeansParams
 from hetsched_workloads.vectors import first_true
 
 CORE_BLOCK_BYTES, GPU_BLOCK_BYTES = 1 << 20, 32 << 20
@@ -34,6 +44,8 @@ CHECKED_BYTES = 1 << 22
 TOLERANCE = 32.0
 """Roundings of the squares of coordinates by which a label may be wrong."""
 
+Named = Mapping[str, np.ndarray]
+
 
 def make(p: KMeansParams, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
     size = CORE_BLOCK_BYTES if context.xp is np else GPU_BLOCK_BYTES
@@ -44,6 +56,8 @@ class LloydKernels:
     """The kernels; a subclass may label and sum up points in another way."""
 
     def __init__(self, p: KMeansParams, load: int, xp: Any, block_bytes: int) -> None:
+        from scipy.sparse import csc_array  # here: an engine needs the reductions only
+
         self._p = p
         self._xp = xp
         self._dtype = np.dtype(p.dtype)
@@ -51,6 +65,7 @@ class LloydKernels:
         self._step = max(1, min(load, max(MIN_BLOCK, block_bytes // row_bytes)))
         self._block = xp.ones((self._step, p.dimensions + 1), p.dtype)
         self._scores = xp.empty(self._step * p.clusters, p.dtype)
+        self._csc_array = csc_array
         # Of whole blocks and the last one: to make one takes as long as half of its product.
         self._label_matrix = functools.lru_cache(maxsize=2)(self._make_label_matrix)
 
@@ -71,7 +86,8 @@ class LloydKernels:
 
     def seed(self, call: StageCall) -> None:
         p, xp, rows, now, partials = self._p, self._xp, call.rows, call.values.now, call.partials
-        points, count, is_given = call.inputs["points"], lloyd.seeds_so_far(p, now), False
+        points, is_given = call.inputs["points"], False
+        count = int(now["centroids"][p.clusters, 0]) if "centroids" in now else 0
         if count == 0:
             self._check(points, rows)
             call.outputs["assigned"][...] = -1
@@ -81,18 +97,18 @@ class LloydKernels:
             is_given, start = True, self._host(call.inputs["start"])
             if not np.isfinite(start).all():
                 raise DataError("start: a centroid has a NaN or an infinite coordinate")
-            lloyd.write_centroids(p, partials, start)
+            write_centroids(p, partials, start)
             newest = xp.asarray(start[0].astype(p.dtype))
         elif count:
-            newest = xp.asarray(lloyd.seeds(p, now)[count - 1].astype(p.dtype))
-        key, best = lloyd.stream_key(p.start_seed, count), (np.inf, 0)
+            newest = xp.asarray(seeds(p, now)[count - 1].astype(p.dtype))
+        key, best = stream_key(p.start_seed, count), (np.inf, 0)
         for part in self._blocks(rows.count):
             nearest = call.outputs["nearest"][part]
             if newest is not None:
                 is_first = is_given or count == 1
                 self._approach(points[part], newest, nearest, partials["extent"], is_first)
             if not is_given:
-                keys = lloyd.exponential(xp, key, rows.first + part.start, part.stop - part.start)
+                keys = exponential(xp, key, rows.first + part.start, part.stop - part.start)
                 if count:
                     keys /= nearest
                 index = int(keys.argmin())
@@ -121,7 +137,7 @@ class LloydKernels:
         if not is_first:
             xp.minimum(nearest, squares, out=nearest)
             return
-        if not bool((squares <= lloyd.largest_distance(self._p)).all()):
+        if not bool((squares <= largest_distance(self._p)).all()):
             raise DataError(f"points: the distances overflow {self._p.dtype}; scale the points")
         nearest[...] = squares
         extent[...] = max(float(extent), float(xp.abs(difference).max()))
@@ -129,8 +145,8 @@ class LloydKernels:
     def assign(self, call: StageCall) -> None:
         p, points, partials = self._p, call.inputs["points"], call.partials
         labels, former = call.outputs["assigned"], call.inputs["assigned"]
-        centroids = lloyd.next_centroids(p, call.values.before)
-        lloyd.write_centroids(p, partials, centroids)
+        centroids = next_centroids(p, call.values.before)
+        write_centroids(p, partials, centroids)
         sums = self._xp.zeros((p.clusters, p.dimensions + 1))
         partials["changed"][...] = self._nearest(points, centroids, labels, former, sums)
         partials["members"][...] = self._host(sums)
@@ -147,7 +163,7 @@ class LloydKernels:
         many labels differ from the `former` ones.
         """
         xp, changed = self._xp, 0
-        origin = lloyd.origin(self._p, centroids)
+        origin = origin_of(self._p, centroids)
         relative = centroids - origin
         weights = np.vstack((-2 * relative.T, np.square(relative).sum(axis=1)))
         weights, shift = xp.asarray(weights.astype(self._dtype)), xp.asarray(origin, self._dtype)
@@ -172,10 +188,10 @@ class LloydKernels:
         matrix.indices[...] = labels
         return matrix @ block
 
-    def _make_label_matrix(self, size: int) -> csc_array:
+    def _make_label_matrix(self, size: int) -> Any:
         ones, zeros = np.ones(size, self._dtype), np.zeros(size, np.int32)
         parts = ones, zeros, np.arange(size + 1, dtype=np.int32)
-        return csc_array(parts, shape=(self._p.clusters, size))
+        return self._csc_array(parts, shape=(self._p.clusters, size))
 
     def _squares(self, points: Any, centroids: Any, labels: Any) -> Any:
         difference = points - centroids[labels]
@@ -191,10 +207,10 @@ class LloydKernels:
             candidates = np.empty((len(order), farthest.shape[1]))
             candidates[:, 0], candidates[:, 1] = squares[order], rows.first + part.start + order
             candidates[:, 2:] = self._host(points[part][xp.asarray(order)])
-            farthest[...] = lloyd.merge_farthest((farthest, candidates))
+            farthest[...] = merge_farthest((farthest, candidates))
 
     def label(self, call: StageCall) -> None:
-        centroids = lloyd.next_centroids(self._p, call.values.now)
+        centroids = next_centroids(self._p, call.values.now)
         points, labels = call.inputs["points"], call.outputs["labels"]
         self._nearest(points, centroids, labels, None, None)
         centres, blocks = self._xp.asarray(centroids), self._blocks(len(points))
@@ -203,9 +219,116 @@ class LloydKernels:
 
     def result(self, call: StageCall) -> None:
         if call.rows.is_first:
-            centroids = lloyd.next_centroids(self._p, call.values.now)
+            centroids = next_centroids(self._p, call.values.now)
             call.outputs["centroids"][...] = self._xp.asarray(centroids)
             call.outputs["inertia"][...] = float(call.values.now["inertia"])
+
+
+# ---- the small part that every device computes for itself: the centroids
+
+
+def seeds(p: Any, values: Named) -> np.ndarray:
+    """Return the centroids, (clusters, dimensions); rows without a seed are undefined."""
+    return values["centroids"][: p.clusters, : p.dimensions]
+
+
+def origin_of(p: Any, centroids: np.ndarray) -> np.ndarray:
+    """Return the first centroid as far as the points' dtype can represent it, in float64."""
+    return np.asarray(centroids[0].astype(p.dtype), np.float64)
+
+
+def largest_distance(p: Any) -> float:
+    """Return the largest squared distance of a point from the first centroid at the start.
+
+    Of points within R of it, |c|^2 - 2 x.c is at most 12 R^2, wherever the first centroid moves.
+    """
+    return float(np.finfo(p.dtype).max) / 16
+
+
+def check_extent(p: Any, values: Named) -> None:
+    """Raise DataError if squared distances underflow, in which no cluster can be told."""
+    smallest = float(np.finfo(p.dtype).smallest_normal) ** 0.5
+    if 0 < values["extent"] < smallest:
+        raise DataError(f"points: the distances underflow {p.dtype}; scale the points")
+
+
+def next_centroids(p: Any, values: Named) -> np.ndarray:
+    """Return the centroids that follow from an iteration, or the seeds after the start.
+
+    Means of the clusters; a cluster without points gets one of the farthest points instead, or
+    stays where it is if all points coincide with centroids.
+    """
+    former = seeds(p, values)
+    sums, counts = values["members"][:, :-1], values["members"][:, -1]
+    centroids = former.copy()
+    if not counts.any():
+        return centroids
+    has_points = counts > 0
+    means = sums[has_points] / counts[has_points, np.newaxis]
+    centroids[has_points] = origin_of(p, former) + means
+    far = [row[2:] for row in values["farthest"] if row[0] > 0]
+    for cluster, point in zip(np.flatnonzero(~has_points), far, strict=False):
+        centroids[cluster] = point
+    return centroids
+
+
+def relative_move(p: Any, values: Named) -> float:
+    """Return the rms move of the centroids after an iteration over the rms distance of their mean.
+
+    Of centroids that coincide: 1 if they move, else 0.
+    """
+    new = next_centroids(p, values)
+    move = float(np.square(new - seeds(p, values)).sum())
+    spread = float(np.square(new - new.mean(axis=0)).sum())
+    if move == 0 or spread == 0:
+        return float(move > 0)
+    return float(np.sqrt(move / spread))
+
+
+def first_seed(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the table with the smallest key; of equal ones, that of the lowest point."""
+    return min(parts, key=lambda table: (table[-1, 1], table[-1, 2]))
+
+
+def merge_farthest(parts: Sequence[np.ndarray]) -> np.ndarray:
+    rows = np.concatenate(parts)
+    order = np.lexsort((rows[:, 1], -rows[:, 0]))
+    merged: np.ndarray = rows[order[: len(parts[0])]]
+    return merged
+
+
+def write_centroids(p: Any, partials: Named, centroids: np.ndarray) -> None:
+    """Write the table of an iteration, the same on all devices."""
+    table = partials["centroids"]
+    table[: p.clusters, : p.dimensions] = centroids
+    table[p.clusters, 0] = p.clusters
+
+
+# ---- Points are drawn by a race: with an exponential variate E of each, the point with the
+# smallest E / w is drawn with a probability proportional to w, whatever the split.
+
+
+def stream_key(seed: int, number: int) -> int:
+    return int(np.random.SeedSequence((seed, number)).generate_state(1, np.uint64)[0])
+
+
+def exponential(xp: Any, key: int, first: int, count: int) -> Any:
+    """Return the variates of the points from `first` on, (count,) float64, all above 0.
+
+    Bits: SplitMix64 with the point as counter (Steele, Lea & Flood, OOPSLA 2014).
+    """
+    bits = xp.arange(first + 1, first + 1 + count, dtype=xp.uint64)
+    bits *= xp.uint64(0x9E3779B97F4A7C15)
+    bits += xp.uint64(key)
+    bits ^= bits >> xp.uint64(30)
+    bits *= xp.uint64(0xBF58476D1CE4E5B9)
+    bits ^= bits >> xp.uint64(27)
+    bits *= xp.uint64(0x94D049BB133111EB)
+    bits ^= bits >> xp.uint64(31)
+    uniform = (bits >> xp.uint64(11)).astype(xp.float64)
+    uniform += 0.5
+    uniform *= 2.0**-53
+    return -xp.log(uniform)
 
 
 # ---- test data, and the check of every row
