@@ -62,10 +62,6 @@ class DeviceModel:
     def link(self) -> bool:
         return self.h2d is not None or self.d2h is not None
 
-    @property
-    def speed_function(self) -> SpeedFunction:
-        return self.total
-
     def time(self, x: Any, /) -> Any:
         """Return the seconds for a whole share of `x` units (number or array)."""
         return self.total.time(x)

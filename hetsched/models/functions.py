@@ -23,7 +23,7 @@ from hetsched.models.curves import (
 )
 from hetsched.models.fits import fitted_line, pool_except_dips, rising, shape_fit
 from hetsched.models.validation import (
-    require_argument,
+    require_load,
     require_non_negative,
     require_observation,
     require_pairs,
@@ -99,15 +99,15 @@ class Curve(PlannerCurve, ABC):
         UsageError
             There are no observations; `x` isn't numeric, or is negative or infinite.
         """
-        return self._evaluated.time(require_argument("load", x))
+        return self._evaluated.time(require_load(x))
 
     def speed(self, x: Number, /) -> Number:
         """Return units per second at `x` units (number or array). Raises UsageError as `time`."""
-        return self._evaluated.speed(require_argument("load", x))
+        return self._evaluated.speed(require_load(x))
 
     def derivative(self, x: Number, /) -> Number:
         """Return dt/dx at `x` (number or array), seconds per unit; to the right at a knot."""
-        return self._evaluated.derivative(require_argument("load", x))
+        return self._evaluated.derivative(require_load(x))
 
 
 def no_observations(name: str) -> UsageError:

@@ -8,7 +8,7 @@ import numpy as np
 
 from hetsched.models.curves import Floats, Number
 from hetsched.models.functions import Learnt
-from hetsched.models.validation import require_argument, require_positive
+from hetsched.models.validation import require_load, require_positive
 from hetsched.models.windows import Windows
 
 MIN_SPEED_RATIO = 0.05
@@ -20,7 +20,7 @@ Spline = Callable[..., Floats]
 
 
 def _loads(x: Number) -> Floats:
-    return np.asarray(require_argument("load", x), dtype=np.float64)
+    return np.asarray(require_load(x), dtype=np.float64)
 
 
 def _like(x: Number, values: Floats) -> Number:

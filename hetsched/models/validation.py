@@ -61,20 +61,15 @@ def require_pairs(observations: Iterable[tuple[float, float]]) -> Iterator[tuple
         yield units, seconds
 
 
-def require_argument(name: str, x: Number, minimum: float = 0.0) -> Number:
+def require_load(x: Number) -> Number:
     """Return a curve's argument, a number as a float, or an array. Raises UsageError."""
-    if isinstance(x, np.ndarray):
-        if x.dtype.kind not in "iuf":
-            raise UsageError(f"{name}: an array of {x.dtype}, it must be numeric")
-        argument = x
-        is_valid = not x.size or bool(x.min() >= minimum and x.max() < math.inf)
-    else:
-        argument = _as_number(name, x)
-        is_valid = minimum <= argument < math.inf
-    if not is_valid:
-        condition = "finite" if minimum < 0 else "0 or more and finite"
-        raise UsageError(f"{name}: {quoted(x)}, it must be {condition}")
-    return argument
+    if not isinstance(x, np.ndarray):
+        return require_non_negative("load", x)
+    if x.dtype.kind not in "iuf":
+        raise UsageError(f"load: an array of {x.dtype}, it must be numeric")
+    if x.size and not (x.min() >= 0 and x.max() < math.inf):
+        raise UsageError(f"load: {quoted(x)}, it must be 0 or more and finite")
+    return x
 
 
 def _as_number(name: str, value: Any) -> float:

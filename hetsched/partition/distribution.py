@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hetsched.errors import DataError, HetschedError, UsageError
-from hetsched.models import SpeedFunction
+from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.models.curves import Floats
 from hetsched.models.validation import require_count
 
@@ -119,7 +119,7 @@ def _length(name: str, values: Any) -> int:
 
 
 def speed_functions(models: Models) -> list[Any]:
-    curves: list[Any] = [getattr(model, "speed_function", model) for model in models]
+    curves: list[Any] = [m.total if isinstance(m, DeviceModel) else m for m in models]
     valid = {kind for kind in set(map(type, curves)) if hasattr(kind, "time")}
     for index, curve in enumerate(curves):
         if type(curve) not in valid and not hasattr(curve, "time"):

@@ -224,17 +224,6 @@ def _chunk_count(participant: Participant, share: int, own: int, seconds: float 
     return max(count, math.ceil(own / _largest_chunk(participant, share)))
 
 
-def core_share(participant: Participant, share: int) -> CoreShare | None:
-    """Return a core that may leave a part of its share to a tail; None: it may not."""
-    candidate, seconds = participant.candidate, participant.seconds(share)
-    if not candidate.info.tail_group or candidate.race or seconds is None:
-        return None
-    call = participant.call_seconds
-    usual = int(longest_chunk(call) * share / seconds)
-    most = max(1, min(_largest_chunk(participant, share), max(usual, share // MAX_CORE_CHUNKS)))
-    return CoreShare(participant.name, candidate.info.tail_group, share, seconds, most, call)
-
-
 def _largest_chunk(participant: Participant, share: int) -> int:
     """Return units, at least 1: limited by bytes, and in a first share by the number of chunks."""
     candidate, is_first_share = participant.candidate, participant.total is None
@@ -265,28 +254,6 @@ def chunk_count(seconds: float, call: float, *, has_tail: bool = False) -> int:
 
 
 @dataclass(frozen=True)
-class CoreShare:
-    """A core's share of 1 unit or more, with its predicted seconds. `most`: of a chunk, units."""
-
-    name: str
-    group: str
-    units: int
-    seconds: float
-    most: int
-    call_seconds: float = 0.0
-
-    @property
-    def speed(self) -> float:
-        return self.units / self.seconds
-
-    @property
-    def least(self) -> int:
-        """Units whose time makes the cost of taking them, and of a call, pay."""
-        seconds = max(MIN_TAKE_SECONDS, CALLS_PER_TAKE * self.call_seconds)
-        return max(1, min(self.most, math.ceil(seconds * self.speed)))
-
-
-@dataclass(frozen=True)
 class PooledShare:
     """The pooled part of a core's share, and what it must know to take units of the tail."""
 
@@ -294,30 +261,46 @@ class PooledShare:
     part: TailPart
 
 
-def plan_tails(shares: Sequence[CoreShare], first: int) -> Mapping[str, PooledShare]:
-    """Return what each core leaves to the tail of its group, all but one unit at most.
+def plan_tails(pairs: Sequence[tuple[Participant, int]], first: int) -> Mapping[str, PooledShare]:
+    """Return what each core leaves to the tail of its group, by its share; few units leave none.
 
     Tails lie one after the other before `first`, the end of the load.
     """
-    groups: dict[str, list[CoreShare]] = {}
-    longest = max((share.seconds for share in shares), default=0.0)
-    for share in shares:
-        if share.seconds >= MIN_TIME_RATIO * longest:
-            groups.setdefault(share.group, []).append(share)
+    timed = [
+        (part, share, seconds)
+        for part, share in pairs
+        if part.candidate.info.tail_group and not part.candidate.race
+        if (seconds := part.seconds(share)) is not None
+    ]
+    longest = max((seconds for *_, seconds in timed), default=0.0)
+    groups: dict[str, list[tuple[Participant, int, float]]] = {}
+    for core in timed:
+        if core[2] >= MIN_TIME_RATIO * longest:
+            groups.setdefault(core[0].candidate.info.tail_group, []).append(core)
     pooled: dict[str, PooledShare] = {}
     for cores in groups.values():
-        units = [min(core.units // 2, round(POOLED_FRACTION * core.units)) for core in cores]
+        units = [round(POOLED_FRACTION * share) for _, share, _ in cores]
+        takes = [_take_bounds(*core) for core in cores]
+        calls = CALLS_PER_TAKE * max(part.call_seconds for part, _, _ in cores)
+        is_dear = calls > MIN_CALL_FRACTION * max(seconds for *_, seconds in cores)
         total = sum(units)
-        calls = CALLS_PER_TAKE * max(core.call_seconds for core in cores)
-        is_dear = calls > MIN_CALL_FRACTION * max(core.seconds for core in cores)
-        if len(cores) < 2 or total < sum(core.least for core in cores) or is_dear:
+        if len(cores) < 2 or total < sum(least for least, _ in takes) or is_dear:
             continue
         first -= total
-        speed = sum(core.speed for core in cores)
-        for core, count in zip(cores, units, strict=True):
-            part = TailPart(first, total, core.speed / speed, core.least, core.most)
-            pooled[core.name] = PooledShare(count, part)
+        speed = sum(share / seconds for _, share, seconds in cores)
+        for (part, share, seconds), count, bounds in zip(cores, units, takes, strict=True):
+            tail = TailPart(first, total, share / seconds / speed, *bounds)
+            pooled[part.name] = PooledShare(count, tail)
     return pooled
+
+
+def _take_bounds(participant: Participant, share: int, seconds: float) -> tuple[int, int]:
+    """Return the least and most units of a core's chunks of a tail, which pay for their calls."""
+    call = participant.call_seconds
+    usual = int(longest_chunk(call) * share / seconds)
+    most = max(1, min(_largest_chunk(participant, share), max(usual, share // MAX_CORE_CHUNKS)))
+    least = math.ceil(max(MIN_TAKE_SECONDS, CALLS_PER_TAKE * call) * share / seconds)
+    return max(1, min(most, least)), most
 
 
 def expected_takes(pooled: PooledShare) -> tuple[int, ...]:

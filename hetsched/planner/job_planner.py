@@ -18,7 +18,6 @@ from hetsched.planner.assignment import (
     Participant,
     RacePart,
     core_assignment,
-    core_share,
     linked_assignment,
     plan_tails,
     race_part,
@@ -65,9 +64,10 @@ def plan_job(
     by_device = {assignment.device: assignment for assignment in assignments}
     reasons += [_reason(part, by_device.get(part.name)) for part in participants]
     reasons += _standings(participants, shares)
+    seconds = [assignment.predicted_seconds for assignment in assignments]
     return JobPlan(
         assignments,
-        _longest(assignments),
+        None if None in seconds else max(filter(None, seconds), default=None),
         tuple(reasons),
         curves={part.name: part.total.curve for part in participants if part.total is not None},
         candidates=tuple(usable),
@@ -207,8 +207,7 @@ def _assignments(
 ) -> tuple[Assignment, ...]:
     """Cut the shares into chunks: the devices' own parts in order, then the shared tails."""
     pairs = [(part, share) for part, share in zip(participants, shares, strict=True) if share]
-    cores = [core for part, share in pairs if (core := core_share(part, share)) is not None]
-    pooled, races = plan_tails(cores, load), _races(pairs)
+    pooled, races = plan_tails(pairs, load), _races(pairs)
     chunk_ids = itertools.count()
     cuts: dict[Hashable, Assignment] = {}
     assignments: list[Assignment] = []
@@ -240,12 +239,6 @@ def _races(pairs: Sequence[tuple[Participant, int]]) -> dict[str, RacePart]:
         part = race_part(planned, group)
         parts.update((core.name, part) for core, _ in group)
     return parts
-
-
-def _longest(assignments: Sequence[Assignment]) -> float | None:
-    seconds = [assignment.predicted_seconds for assignment in assignments]
-    predicted = [value for value in seconds if value is not None]
-    return max(predicted) if len(predicted) == len(seconds) else None
 
 
 def _reason(participant: Participant, assignment: Assignment | None) -> str:

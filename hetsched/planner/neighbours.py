@@ -26,39 +26,6 @@ MIN_BUSY_CORES = 0.75
 idle core makes no difference."""
 
 
-@dataclass(frozen=True)
-class DeviceCounts:
-    """Devices with a link, and cores, of each NUMA node; of a team, unless counted themselves."""
-
-    linked: Counter[int | None] = field(default_factory=Counter)
-    cores: Counter[int | None] = field(default_factory=Counter)
-
-    @classmethod
-    def of(cls, infos: Iterable[DeviceInfo]) -> DeviceCounts:
-        counted = [info for info in infos if not info.is_modelled]
-        names = {info.name for info in counted}
-        counts = cls()
-        for info in counted:
-            if not info.is_core:
-                counts.linked[info.numa_node] += 1
-            elif names.isdisjoint(info.members):
-                counts.cores[info.numa_node] += info.threads
-        return counts
-
-    def beside(self, info: DeviceInfo) -> tuple[int, int]:
-        """Return the devices with a link and the cores on the node of `info`, less its own."""
-        linked, cores = _on_node(self.linked, info), _on_node(self.cores, info)
-        if info.is_core:
-            return linked, max(0, cores - info.threads)
-        return max(0, linked - 1), cores
-
-
-def _on_node(counts: Counter[int | None], info: DeviceInfo) -> int:
-    if info.numa_node is None:
-        return counts.total()
-    return counts[info.numa_node] + counts[None]
-
-
 def co_runners_of(
     infos: Sequence[DeviceInfo], machine: Iterable[DeviceInfo] = ()
 ) -> dict[str, CoRunners]:
@@ -66,15 +33,14 @@ def co_runners_of(
 
     `machine`: all its devices; those of `infos` are added.
     """
-    total = DeviceCounts.of({info.name: info for info in (*machine, *infos)}.values())
-    busy = DeviceCounts.of(infos)
+    every = list({info.name: info for info in (*machine, *infos)}.values())
     of_kind: dict[object, CoRunners] = {}
     beside = {}
     for info in infos:
         kind = info.is_modelled, info.is_core, info.threads, info.numa_node
         if kind not in of_kind:
-            linked, cores = busy.beside(info)
-            all_linked, all_cores = total.beside(info)
+            linked, cores = _beside(info, infos)
+            all_linked, all_cores = _beside(info, every)
             if info.is_modelled or not (linked or cores):
                 of_kind[kind] = "none"
             elif linked >= all_linked and cores >= MIN_BUSY_CORES * all_cores:
@@ -83,6 +49,23 @@ def co_runners_of(
                 of_kind[kind] = "some"
         beside[info.name] = of_kind[kind]
     return beside
+
+
+def _beside(info: DeviceInfo, infos: Iterable[DeviceInfo]) -> tuple[int, int]:
+    """Return the devices with a link and the cores on its NUMA node, less its own.
+
+    Cores of a team, unless they are there themselves.
+    """
+    real = [each for each in infos if not each.is_modelled]
+    names = {each.name for each in real}
+    near = [
+        each for each in real if info.numa_node in (None, each.numa_node) or each.numa_node is None
+    ]
+    linked = sum(not each.is_core for each in near)
+    cores = sum(each.threads for each in near if each.is_core and names.isdisjoint(each.members))
+    if info.is_core:
+        return linked, max(0, cores - info.threads)
+    return max(0, linked - 1), cores
 
 
 def co_runners_end(

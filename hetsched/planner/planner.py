@@ -61,7 +61,11 @@ class Planner:
         infos = [candidate.info for candidate in candidates]
         self._machine = (*machine, *infos)
         self._candidates = {candidate.info.name: candidate for candidate in candidates}
-        self._look_at_new()
+        for device, candidate in self._candidates.items():
+            if device not in self._looks:  # what earlier processes have learnt
+                last = self._run - 1
+                slow_since = last - candidate.slow_runs + 1 if candidate.slow_runs else None
+                self._looks[device] = Look(last - candidate.idle_runs, slow_since)
         sets = device_sets(infos)
         present = next((s for s in sets if s.names == self._present), sets[0])
         plan = self._planned(present)
@@ -195,14 +199,6 @@ class Planner:
         return None
 
     # ---- what it remembers
-
-    def _look_at_new(self) -> None:
-        """Take over what earlier processes have learnt about devices that are new here."""
-        for device, candidate in self._candidates.items():
-            if device not in self._looks:
-                last = self._run - 1
-                slow_since = last - candidate.slow_runs + 1 if candidate.slow_runs else None
-                self._looks[device] = Look(last - candidate.idle_runs, slow_since)
 
     def _issued(self, plan: JobPlan, issued: JobPlan) -> JobPlan:
         """Record the plan of this run, which is `plan` or tries something beside it."""

@@ -146,7 +146,11 @@ class ShareBounds:
         `slots`: of a ring; 0: not known. `parts`: times that the pipeline is filled and drained.
         """
         least = math.inf
-        tangents = self._tangents(share)
+        # Lines below the minorants, each triple tight at a different size
+        largest = min(self._largest, share)
+        tight = sorted({1, largest, *(min(largest, max(1, share // n)) for n in (8, 64))})
+        lines = (tuple(_tangent(minorant, size) for minorant in self._minorants) for size in tight)
+        tangents = list(dict.fromkeys(lines))
         ends = [first, *(first + (BLOCK << step) for step in range(DOUBLINGS))]
         for start, end in itertools.pairwise(ends):
             counts = np.arange(start, min(end, share + 1), dtype=float)
@@ -187,13 +191,6 @@ class ShareBounds:
         frame = (np.minimum(counts, slots) - 1) / 2 * (self._cheapest[0] + self._cheapest[2])
         raised: Floats = np.maximum(bounds, np.add.reduce(totals) / slots + frame)
         return raised
-
-    def _tangents(self, share: int) -> list[tuple[_Line, ...]]:
-        """Return lines below the minorants, each triple tight at a different size."""
-        largest = min(self._largest, share)
-        sizes = sorted({1, largest, *(min(largest, max(1, share // n)) for n in (8, 64))})
-        lines = (tuple(_tangent(minorant, size) for minorant in self._minorants) for size in sizes)
-        return list(dict.fromkeys(lines))
 
     # ---- terms, each (counts,) float64, seconds
 

@@ -20,12 +20,12 @@ from hetsched.models.history import History
 from hetsched.models.races import RaceRecord
 from hetsched.models.samples import CoRunners
 from hetsched.planner import learning
+from hetsched.planner.explanation import bound_of_plan
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.neighbours import co_runners_of, possible_models
 from hetsched.planner.planner import Planner
 from hetsched.planner.records import Assignment, Candidate, JobPlan
 from hetsched.planner.totals import PlanCache
-from hetsched.planner.what_if import bound_of_plan
 from hetsched.plans import Overlap, timeline
 from hetsched.simulate.curves import Noisy
 

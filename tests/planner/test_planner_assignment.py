@@ -8,7 +8,7 @@ from planner_devices import FAST, MIB, PLANE, core, demand, gpu, units
 
 from hetsched.explain import Explanation
 from hetsched.models import DeviceModel
-from hetsched.planner.assignment import MAX_CORE_CHUNKS, CoreShare, chunk_count, plan_tails
+from hetsched.planner.assignment import MAX_CORE_CHUNKS, chunk_count
 from hetsched.planner.explanation import explain_job
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.records import Candidate, JobPlan
@@ -190,5 +190,5 @@ def test_the_number_of_expected_takes_is_bounded_in_a_job_of_weeks() -> None:
 def test_the_takes_of_a_tail_are_worth_their_calls_or_there_is_none(
     call: float, least: set[int]
 ) -> None:
-    shares = [CoreShare(f"cpu{number}", "cpu", 4096, 5.9, 350, call) for number in range(2)]
-    assert {pooled.part.least for pooled in plan_tails(shares, 8192).values()} == least
+    plan = plan_job(8192, [hosted(n, 5.9 / 4096, call=call) for n in range(2)])
+    assert {a.tail.least for a in plan.assignments if a.tail is not None} == least

@@ -10,10 +10,9 @@ from hetsched.device import DeviceInfo
 from hetsched.explain import Explanation
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear
-from hetsched.planner.explanation import explain_job
+from hetsched.planner.explanation import LeastSeconds, explain_job, machine_bound
 from hetsched.planner.job_planner import plan_job
 from hetsched.planner.records import Candidate, JobPlan
-from hetsched.planner.what_if import LeastSeconds, machine_bound
 from hetsched.plans.bounds import ShareBounds
 
 CASES, MOST = 20, 6
