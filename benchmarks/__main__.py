@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 import tempfile
 import time
 import traceback
 from types import ModuleType
 
-from benchmarks import (
-    file_job,
-    first_use,
-    functions,
-    hosts,
-    overhead,
-    planning_time,
-    saved,
-    solvers,
-    warm_job,
-)
+from benchmarks import saved
 from benchmarks.serving import places
 
-MODULES = {
-    module.__name__.rpartition(".")[2]: module
-    for module in (
-        warm_job, solvers, overhead, file_job, first_use, planning_time, functions,
-        hosts,
-    )
-}  # fmt: skip
+NAMES = (
+    "warm_job", "solvers", "overhead", "file_job", "first_use", "planning_time", "functions",
+    "hosts",
+)  # fmt: skip
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(MODULES))
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("--case", action="append", default=[], help="a part of its name")
     parser.add_argument("--rounds", type=int)
     how = parser.add_mutually_exclusive_group()
@@ -41,13 +29,13 @@ def main() -> int:
     how.add_argument("--unsaved", action="store_true")
     how.add_argument("--show", action="store_true", help="print what is saved")
     given = parser.parse_args()
-    if unknown := set(given.names) - set(MODULES):
-        parser.error(f"unknown: {', '.join(unknown)}; choose from: {', '.join(MODULES)}")
+    if unknown := set(given.names) - set(NAMES):
+        parser.error(f"unknown: {', '.join(unknown)}; choose from: {', '.join(NAMES)}")
     failed = []
     with tempfile.TemporaryDirectory(prefix="hs-") as folder, places(folder):
-        for name in given.names or MODULES:
+        for name in given.names or NAMES:
             try:
-                run(MODULES[name], name, given)
+                run(importlib.import_module(f"benchmarks.{name}"), name, given)
             except Exception:  # the other benchmarks go on
                 traceback.print_exc()
                 failed.append(name)

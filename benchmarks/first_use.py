@@ -8,7 +8,6 @@ with SciPy's first call of that shape in a fresh process, the fifth with the fif
 
 from __future__ import annotations
 
-import os
 import statistics
 import subprocess
 import sys
@@ -77,15 +76,8 @@ def whole(what: str, command: Sequence[str]) -> Measured:
 @contextmanager
 def untouched() -> Iterator[None]:
     """Let this process and its children find no state and no caches of earlier ones."""
-    before = os.environ.get("XDG_CACHE_HOME")
-    with tempfile.TemporaryDirectory(prefix="hs-") as folder, places(folder):
-        os.environ["XDG_CACHE_HOME"] = folder
-        try:
-            yield
-        finally:
-            del os.environ["XDG_CACHE_HOME"]
-            if before is not None:
-                os.environ["XDG_CACHE_HOME"] = before
+    with tempfile.TemporaryDirectory(prefix="hs-") as folder, places(folder, "XDG_CACHE_HOME"):
+        yield
 
 
 def first_jobs(batch: str) -> Measured:

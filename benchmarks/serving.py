@@ -68,11 +68,14 @@ def report(job: hetsched.Job) -> JobReport:
 
 
 @contextmanager
-def places(folder: str) -> Iterator[None]:
-    """Use runtime and state folders inside `folder`, for this process and its children."""
-    names = {"HETSCHED_RUNTIME_DIR": "run", "HETSCHED_STATE_DIR": "state"}
+def places(folder: str, *others: str) -> Iterator[None]:
+    """Use runtime and state folders inside `folder`, for this process and its children.
+
+    `others`: more environment variables of folders.
+    """
+    names = ("HETSCHED_RUNTIME_DIR", "HETSCHED_STATE_DIR", *others)
     before = {name: os.environ.get(name) for name in names}
-    os.environ.update({name: str(Path(folder) / part) for name, part in names.items()})
+    os.environ.update({name: str(Path(folder) / name) for name in names})
     try:
         yield
     finally:

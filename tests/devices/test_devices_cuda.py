@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
-import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -307,24 +303,3 @@ def test_waits_of_the_context_sleep_if_the_driver_can(
 
     assert sleep_while_waiting(Driver()) is sleeps
     assert not sleeps or flags == [4]
-
-
-@pytest.mark.skipif(importlib.util.find_spec("cupy") is None, reason="CuPy isn't installed")
-def test_cupy_without_a_driver_is_unavailable_in_one_line() -> None:
-    code = textwrap.dedent("""
-        from hetsched.device import DeviceInfo
-        from hetsched.devices.cuda.device import open_cupy
-        from hetsched.errors import Unavailable
-        details = {"visible": "GPU-none"}
-        try:
-            open_cupy(DeviceInfo(name="gpu0", kind="cuda", identity="", details=details), "")
-        except Unavailable as error:
-            print(error)
-    """)
-
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
-    )
-
-    assert done.stdout.startswith("gpu0 can't be used: cudaError")
-    assert done.stderr == ""

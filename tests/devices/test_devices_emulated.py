@@ -12,7 +12,6 @@ from diffusing_workload import Diffusion, DiffusionParams
 
 from hetsched.config import Cost, DeviceConfig
 from hetsched.device import Chunk, ChunkTimes, Slot
-from hetsched.devices.accelerator.rows import piece_overhead
 from hetsched.devices.base import (
     DeviceJob,
     DeviceOutOfMemory,
@@ -155,7 +154,6 @@ COPY = Diffusion().start(PARAMS)[0]
 CORE = DeviceConfig(
     kind="emulated", clock="virtual", compute=Cost(points=((4, "2ms"), (8, "10ms")))
 )
-GPU = msgspec.structs.replace(LINKED, clock="virtual", memory="1MiB")
 
 
 def executor_of(config: DeviceConfig, rows: Rows) -> StageExecutor:
@@ -182,32 +180,6 @@ def test_the_stages_of_an_iteration_take_equal_parts_of_its_modelled_time() -> N
 
     for stage, part in [(COPY, Part.START), (MEAN, Part.ITERATION), (SMOOTH, Part.ITERATION)]:
         assert seconds(executor, stage, part) == [pytest.approx(3e-3), 0.0]
-
-
-def test_of_rows_that_stay_only_halos_and_whole_arrays_pass_over_the_link() -> None:
-    executor = executor_of(GPU, Rows(8, 12, 24))  # 10 us and 20 us a row; copies 5 us and 10 us
-    assert executor.has_own_memory
-    seconds(executor, COPY, Part.START)
-    executor.defer()
-
-    mean, smooth = seconds(executor, MEAN), seconds(executor, SMOOTH)
-
-    assert [mean[0], smooth[0]] == pytest.approx([45e-6, 45e-6])
-    assert mean[1] > 0
-    assert smooth[1] > 0
-
-
-def test_rows_beyond_the_memory_pass_over_the_link_in_each_iteration() -> None:
-    demand = Diffusion().demand(PARAMS, "emulated")
-    small = msgspec.structs.replace(
-        GPU, memory=str(demand.need([10]) + 4 * piece_overhead(Diffusion(), PARAMS))
-    )
-    totals = []
-    for config in (GPU, small):
-        executor = executor_of(config, Rows(0, 24, 24))
-        totals.append([sum(seconds(executor, stage)) for stage in (COPY, MEAN, SMOOTH)])
-
-    assert all(streamed > held for held, streamed in zip(*totals, strict=True))
 
 
 def test_stalls_lengthen_some_stages_and_are_the_same_in_each_run() -> None:

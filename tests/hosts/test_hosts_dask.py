@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from served import call_here, until
+from served import until
 
 import hetsched
 from hetsched import errors
@@ -169,17 +168,6 @@ def test_links_and_what_hosts_do_are_shown(
     assert first in text
     assert "idle" in text
     assert ": 2 hosts" in text
-
-
-def test_a_command_ends_with_one_line_without_certificates(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"tls://127.0.0.1:{server.getsockname()[1]}"
-        ended = call_here(capfd, "run", "fft", "--batch", "4x8x8", "--cluster", address)
-    assert ended.code == 69
-    assert ended.err.startswith(f"error: {address} needs certificates: ")
-    assert ended.err.count("\n") == 1
 
 
 @pytest.mark.stress

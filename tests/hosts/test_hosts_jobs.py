@@ -294,22 +294,6 @@ def test_hosts_write_their_own_rows_and_a_late_one_leaves_other_files_alone(
     assert not target[6:].any()
 
 
-def test_hosts_are_asked_for_the_folder_that_a_link_leads_to(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    client, hosts, _ = cluster
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "link").symlink_to("folder")
-    specs: list[Any] = []
-    client.map(
-        "numpy:abs", planes(40), out=tmp_path / "link" / "y.npy",
-        follow=lambda _: specs.append(hosts.spec),
-    )  # fmt: skip
-    written = {Path(place.path).parent for place in specs[0].out.values()}
-    assert specs[0].folders == written == {tmp_path.resolve() / "folder"}
-    np.testing.assert_array_equal(np.load(tmp_path / "folder" / "y.npy"), np.abs(planes(40)))
-
-
 @pytest.mark.parametrize("job", ["function", "workload"])
 def test_hosts_read_their_own_rows(cluster: Cluster, tmp_path: Path, job: str) -> None:
     client, *_ = cluster

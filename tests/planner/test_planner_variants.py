@@ -48,7 +48,7 @@ def test_the_cores_of_a_plan_run_each_chunk_with_the_same_variant() -> None:
 
 def test_a_run_yields_samples_of_each_variant_and_a_race() -> None:
     plan = race_plan()
-    machine = equal_cores(2, 48, VARIANTS, lambda variant, others: 1.0 + VARIANTS.index(variant))
+    machine = equal_cores(2, 48, {"a": 1.0, "b": 2.0, "c": 3.0})
     timings = machine.play(plan)
     runs = {
         a.device: DeviceRun(a, core(int(a.device[3:])), timings[a.device])
