@@ -35,7 +35,6 @@ from hetsched.jobs.recovery import recover
 from hetsched.jobs.table import JobTable
 from hetsched.machine_limits import machine_memory, raise_descriptor_limit, resolve_size
 from hetsched.store.journal import Journal
-from hetsched.store.journal_records import HistoryBounds
 from hetsched.transport import sockets
 from hetsched.transport.arena import Arena
 from hetsched.transport.loop import Loop
@@ -175,10 +174,8 @@ def _tune_interpreter() -> None:
 def _open_journal(config: Config, loop: Loop) -> Journal:
     """Open the journal; those who wait for a hung disk are answered after a deadline."""
     deadline = config.deadlines.disk
-    kept = config.journal
-    bounds = HistoryBounds(kept.keep_jobs, kept.keep, kept.limit)
     path = paths.journal_path()
-    journal = Journal(path, loop.call_soon_threadsafe, bounds, deadline=deadline)
+    journal = Journal(path, loop.call_soon_threadsafe, config.journal, deadline=deadline)
 
     def expire() -> None:
         loop.call_later(EXPIRY_FRACTION * deadline, expire)

@@ -206,7 +206,12 @@ def read_layout(path: str, fd: int) -> ArrayLayout:
         layout = _layout_of_library(place, stamp)
     else:
         return read_header(path, fd)
-    return _checked(place, layout)
+    dtype = np.dtype(layout.dtype)
+    if dtype.kind not in NUMERIC:
+        raise DataError(f"{place.file}: holds {dtype.name}; only numbers are supported")
+    if not layout.shape or not math.prod(layout.shape):
+        raise DataError(f"{place.file}: holds no elements (shape {layout.shape})")
+    return layout
 
 
 def stamps(path: str | Path) -> list[tuple[str, int, int, int]]:
@@ -240,15 +245,6 @@ def _print_layout(arguments: Sequence[str]) -> str:
             library = f"{place.suffix}:{place.part}"
             found = ArrayLayout(tuple(map(int, found.shape)), found.dtype.str, library=library)
         return msgspec.json.encode(found).decode()
-
-
-def _checked(place: ArrayPath, layout: ArrayLayout) -> ArrayLayout:
-    dtype = np.dtype(layout.dtype)
-    if dtype.kind not in NUMERIC:
-        raise DataError(f"{place.file}: holds {dtype.name}; only numbers are supported")
-    if not layout.shape or not math.prod(layout.shape):
-        raise DataError(f"{place.file}: holds no elements (shape {layout.shape})")
-    return layout
 
 
 # ---- opened in this process

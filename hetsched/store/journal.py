@@ -31,6 +31,7 @@ from typing import Any
 import apsw
 
 from hetsched import errors
+from hetsched.config import JournalConfig
 from hetsched.paths import private_folder
 from hetsched.store import database, journal_records, output_files
 from hetsched.store.journal_records import JournaledJob
@@ -73,14 +74,14 @@ class Journal:
         self,
         path: Path,
         call_soon_threadsafe: CallSoon,
-        bounds: journal_records.HistoryBounds | None = None,
+        kept: JournalConfig | None = None,
         vfs: str | None = None,
         deadline: float = DEADLINE_SECONDS,
     ) -> None:
         """`deadline`: see `expire`. Raises ConfigError."""
         if vfs is None:
             private_folder(path.parent, "state folder")
-        self._file = JournalFile(path, bounds or journal_records.HistoryBounds(), time.time(), vfs)
+        self._file = JournalFile(path, kept or JournalConfig(), time.time(), vfs)
         self._call_soon = call_soon_threadsafe
         self._path = path
         self._deadline = deadline
@@ -301,7 +302,7 @@ class JournalFile:
     def __init__(
         self,
         path: Path,
-        bounds: journal_records.HistoryBounds,
+        kept: JournalConfig,
         now: float,
         vfs: str | None = None,
         file_format: database.DatabaseFormat = journal_records.FORMAT,
@@ -310,7 +311,7 @@ class JournalFile:
         """Raises ConfigError; the file is left as it is then. The last three are for tests: with a
         `vfs` there is no second record of numbers.
         """
-        self._path, self._bounds, self._vfs = path, bounds, vfs
+        self._path, self._kept, self._vfs = path, kept, vfs
         self._record_path = path.with_name(f"{path.name}.numbers")
         self._format, self._checkpoint_pages = file_format, checkpoint_pages
         self._connection: apsw.Connection | None = None
@@ -378,7 +379,7 @@ class JournalFile:
             if self._ended >= TRIM_EVERY:
                 self._ended = 0
                 with database.transaction(connection):
-                    journal_records.trim_ended(connection, self._bounds, now)
+                    journal_records.trim_ended(connection, self._kept, now)
             if self._wal_pages >= self._checkpoint_due:
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
                 self._wal_pages = 0
@@ -454,7 +455,7 @@ class JournalFile:
         with database.transaction(connection):
             reserved = last + journal_records.BLOCK
             connection.execute("UPDATE journal SET reserved = ?, is_open = 1", (reserved,))
-            journal_records.trim_ended(connection, self._bounds, now)
+            journal_records.trim_ended(connection, self._kept, now)
 
     def _read_record(self) -> int:
         try:

@@ -15,6 +15,7 @@ import apsw
 import msgspec
 
 from hetsched import errors
+from hetsched.config import JournalConfig
 from hetsched.job import Done, Failed, JobSpec, outcome
 from hetsched.store import database
 from hetsched.store.output_files import PreparedOutput
@@ -147,15 +148,6 @@ class HistoryFilter:
     before: int | None = None
     """Only jobs with smaller numbers, for the next page."""
     limit: int = 100
-
-
-@dataclass(frozen=True)
-class HistoryBounds:
-    """Ended jobs that are kept: the newest `jobs`, for `seconds`, in `nbytes` altogether."""
-
-    jobs: int = 10_000
-    seconds: float = 30 * 86400.0
-    nbytes: int = 64 << 20
 
 
 _SCHEMA = """
@@ -322,11 +314,11 @@ def query_jobs(connection: apsw.Connection, wanted: HistoryFilter) -> list[Journ
     return jobs
 
 
-def trim_ended(connection: apsw.Connection, bounds: HistoryBounds, now: float) -> None:
+def trim_ended(connection: apsw.Connection, kept: JournalConfig, now: float) -> None:
     sql = f"""DELETE FROM job WHERE number IN (SELECT number FROM
         (SELECT number, ended_at, row_number() OVER newest AS position,
             sum({ROW_BYTES} + length(spec) + length(state)) OVER newest AS total
          FROM job WHERE ended_at IS NOT NULL
          WINDOW newest AS (ORDER BY ended_at DESC, number DESC))
         WHERE position > ? OR total > ? OR ended_at < ?)"""
-    connection.execute(sql, (bounds.jobs, bounds.nbytes, now - bounds.seconds))
+    connection.execute(sql, (kept.keep_jobs, kept.limit, now - kept.keep))

@@ -197,14 +197,6 @@ def _delete_models(connection: apsw.Connection, keys: Iterable[ModelKey]) -> Non
     connection.executemany("DELETE FROM record WHERE kind = ? AND key = ?", rows)
 
 
-def _used_bytes(connection: apsw.Connection) -> int:
-    """Return the bytes of the file that hold data; deleted rows leave free pages."""
-    pages, free, size = (
-        int(connection.pragma(name)) for name in ("page_count", "freelist_count", "page_size")
-    )
-    return (pages - free) * size
-
-
 def _json(value: Key | Stored) -> str:
     return msgspec.json.encode(value).decode()
 
@@ -353,7 +345,10 @@ class ModelStore:
             races = (*before.races, race) if before else (race,)
             stored_races = StoredRaces.of(race_key, races)
             _write(connection, race_key, stored_races)
-        if _used_bytes(connection) > self._max_file_bytes:
+        pages, free, page_bytes = (
+            int(connection.pragma(name)) for name in ("page_count", "freelist_count", "page_size")
+        )
+        if (pages - free) * page_bytes > self._max_file_bytes:  # deleted rows leave free pages
             keys = _read_keys(connection, ModelKey)
             oldest = keys[: max(1, int(len(keys) * DELETED_FRACTION))]
             _delete_models(connection, oldest)

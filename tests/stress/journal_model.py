@@ -6,10 +6,10 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from hetsched.config import JournalConfig
 from hetsched.errors import ErrorRecord
 from hetsched.job import Done, Failed, FileRef, JobReport, JobSpec
 from hetsched.store.journal_records import (
-    HistoryBounds,
     JobForgotten,
     JobUpdate,
     JournalContents,
@@ -22,7 +22,7 @@ from hetsched.store.journal_records import (
 from hetsched.store.output_files import PreparedOutput
 
 ENDED_STAGES = ("done", "failed", "cancelled")
-BOUNDS = HistoryBounds(jobs=40)
+KEPT = JournalConfig(keep_jobs=40)
 CHECKED_ENDED = 20
 """Of ended jobs, this many of the last must be there; older ones may have been trimmed."""
 MAX_OPEN = 20

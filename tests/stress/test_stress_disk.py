@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from journal_model import BOUNDS, JournalModel, model_of, random_records
+from journal_model import KEPT, JournalModel, model_of, random_records
 from memory_disk import MemoryDisk, PowerLost, disk_full, io_error, mounted
 
 from hetsched.errors import CantCreate, ConfigError, HetschedError, IOFailure
@@ -100,7 +100,7 @@ class Life:
         """Open the journal, once the disk works again; None without power."""
         while not self.disk.is_off:
             try:
-                return JournalFile(PATH, BOUNDS, self.now, vfs, self.format, CHECKPOINT_PAGES)
+                return JournalFile(PATH, KEPT, self.now, vfs, self.format, CHECKPOINT_PAGES)
             except ConfigError as error:
                 self.faults.end()
                 if "damaged" in str(error):
@@ -111,7 +111,7 @@ class Life:
 
     def _check(self, file: JournalFile) -> None:
         """Compare with what was acknowledged: a commit that was cut has happened or hasn't."""
-        contents = file.load(max(len(state) for state in self.states) + BOUNDS.jobs)
+        contents = file.load(max(len(state) for state in self.states) + KEPT.keep_jobs)
         self.tally["lost"] += min(s.missing_from(model_of(contents)) for s in self.states)
         self.tally["repeated numbers"] += contents.next_number <= self.last_number
         self.states = [model_of(contents)]

@@ -90,17 +90,6 @@ def test_a_loss_is_said_and_numbers_go_on(
     assert len([r for r in caplog.records if r.levelno == logging.ERROR]) == 1
 
 
-@pytest.mark.parametrize("harm", ["garbage", "dangling link"])
-def test_what_cannot_be_read_is_kept_under_another_name(crashed: Path, harm: str) -> None:
-    HARMS[harm](crashed)
-    before = crashed.readlink() if crashed.is_symlink() else crashed.read_bytes()
-
-    contents_of(crashed)
-
-    aside = Path(f"{crashed}.unreadable-1")
-    assert (aside.readlink() if aside.is_symlink() else aside.read_bytes()) == before
-
-
 def test_a_crash_alone_loses_and_says_nothing(
     crashed: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

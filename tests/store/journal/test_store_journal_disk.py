@@ -10,12 +10,13 @@ import pytest
 from memory_disk import MemoryDisk, disk_full, io_error, mounted
 from msgspec.structs import replace
 
+from hetsched.config import JournalConfig, Seconds, Size
 from hetsched.errors import CantCreate, InternalError, IOFailure
 from hetsched.job import JobSpec
 from hetsched.store import journal as journal_module
 from hetsched.store import journal_records
 from hetsched.store.journal import Journal, JournalFile
-from hetsched.store.journal_records import HistoryBounds, HistoryFilter, JournaledJob, Write
+from hetsched.store.journal_records import HistoryFilter, JournaledJob, Write
 from tests.store.journal.journal_jobs import (
     PATIENCE,
     START,
@@ -47,7 +48,7 @@ def open_in_memory(vfs: str, calls: CallQueue) -> Journal:
 
 
 def numbers_in(vfs: str) -> list[int]:
-    file = JournalFile(Path("/journal.db"), HistoryBounds(), START, vfs)
+    file = JournalFile(Path("/journal.db"), JournalConfig(), START, vfs)
     contents = file.load(10_000)
     file.close(None)
     return [job.number for job in (*contents.open_jobs, *contents.ended_jobs)]
@@ -184,7 +185,7 @@ def test_those_who_wait_for_a_hung_disk_are_answered_and_their_jobs_deleted(
 
 
 def test_history_is_bounded_in_jobs_age_and_bytes(vfs: str) -> None:
-    file = JournalFile(Path("/journal.db"), HistoryBounds(jobs=300), START, vfs)
+    file = JournalFile(Path("/journal.db"), JournalConfig(keep_jobs=300), START, vfs)
     for number in range(1, 1001):
         file.commit([Write((accepted(number),)), Write((done(number),))])
         file.maintain(START)
@@ -192,13 +193,13 @@ def test_history_is_bounded_in_jobs_age_and_bytes(vfs: str) -> None:
     assert len(kept) < 600 and kept[-1] == 1000
     file.close(1000)
 
-    assert kept_with(HistoryBounds(seconds=100.0), vfs) == list(range(900, 1001))
-    last = kept_with(HistoryBounds(nbytes=6000), vfs)
+    assert kept_with(JournalConfig(keep=Seconds(100.0)), vfs) == list(range(900, 1001))
+    last = kept_with(JournalConfig(limit=Size(6000)), vfs)
     assert 2 < len(last) < 6000 // journal_records.ROW_BYTES
     assert last == list(range(1001 - len(last), 1001))
 
 
-def kept_with(bounds: HistoryBounds, vfs: str) -> list[int]:
+def kept_with(bounds: JournalConfig, vfs: str) -> list[int]:
     file = JournalFile(Path("/journal.db"), bounds, START + 1000, vfs)
     kept = [job.number for job in file.load(10_000).ended_jobs]
     file.close(1000)
@@ -211,7 +212,7 @@ def test_checkpoints_that_fail_are_rare_and_the_wal_stays_bounded(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    file = JournalFile(Path("/journal.db"), HistoryBounds(), START, vfs, checkpoint_pages=50)
+    file = JournalFile(Path("/journal.db"), JournalConfig(), START, vfs, checkpoint_pages=50)
 
     def fail() -> None:
         raise io_error("sync")
@@ -233,6 +234,6 @@ def test_checkpoints_that_fail_are_rare_and_the_wal_stays_bounded(
     assert len(disk.files["/journal.db-wal"].content) < 70 << 20
     file.commit([Write((accepted(number),))])
     file.close(number)
-    file = JournalFile(Path("/journal.db"), HistoryBounds(), START, vfs)
+    file = JournalFile(Path("/journal.db"), JournalConfig(), START, vfs)
     assert len(file.load(0).open_jobs) == number
     file.close(number)
