@@ -7,11 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
-import tifffile
-import zarr
+from libraries import library
 
+h5py, tifffile, zarr = map(library, ("h5py", "tifffile", "zarr"))
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((50, 20, 30)).astype("float32")
 

@@ -215,13 +215,13 @@ def says(process: subprocess.Popen[str], word: str) -> str:
     raise AssertionError(f"never said {word!r}, but: {said}")
 
 
-def until(condition: Callable[[], Any]) -> Any:
-    """Wait until `condition` is true; return its value."""
-    pause = threading.Event()
-    for _ in range(int(PATIENCE / 0.01)):
+def until(condition: Callable[[], Any], pause: float = 0.01) -> Any:
+    """Wait until `condition`, asked every `pause` seconds, is true; return its value."""
+    waiting = threading.Event()
+    for _ in range(int(PATIENCE / pause)):
         if value := condition():
             return value
-        pause.wait(0.01)
+        waiting.wait(pause)
     raise AssertionError("it never came to that")
 
 

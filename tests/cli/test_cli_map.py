@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.ndimage import gaussian_filter
+import scipy
 
 from hetsched.store.formats import open_array
 
@@ -59,7 +59,7 @@ def test_a_function_is_mapped_over_files_by_run_and_by_a_daemon(
     options = (*blur, "--arg", "mode=nearest", "--overlap", "4", "--mode", "nearest")
     ended = call(verb, "map", *options, "--input", "x.npy", "--output", "y.npy", "--force")
     assert ended.code == 0, ended.err
-    expected = gaussian_filter(X, (1, 2, 0), mode="nearest")
+    expected = scipy.ndimage.gaussian_filter(X, (1, 2, 0), mode="nearest")
     assert np.allclose(np.load("y.npy"), expected, rtol=1e-6)
 
 
@@ -88,7 +88,7 @@ def test_a_daemon_divides_along_any_axis(call: Call, name: str) -> None:
     blur = ("--function", "scipy.ndimage:gaussian_filter", "--arg", "sigma=(0, 1, 2)")
     words = ("submit", "map", *blur, "--input", "turned.npy", "--axis", "-2", "--overlap", "5")
     assert call(*words, "--output", name, "--shape", "6x48x5").code == 0
-    expected = gaussian_filter(np.moveaxis(X, 0, 1), (0, 1, 2))
+    expected = scipy.ndimage.gaussian_filter(np.moveaxis(X, 0, 1), (0, 1, 2))
     with contextlib.ExitStack() as closers:
         found = np.asarray(open_array(name, 0, closers)[0:6])
     assert np.allclose(found, expected, rtol=1e-6)

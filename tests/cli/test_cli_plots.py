@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from libraries import library
 
 from hetsched.device import ChunkTimeline, Timeline
 from hetsched.explain import DeviceExplanation, Explanation
@@ -10,7 +11,7 @@ from hetsched.explain.recorder import IterationRecorder
 from hetsched.plots import notebook_picture, plot_job
 from tests.explain.iterations.story import PhaseTimes, explanation
 
-pytest.importorskip("matplotlib")
+library("matplotlib")
 
 
 def words(explained: Explanation) -> set[str]:

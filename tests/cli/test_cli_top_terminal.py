@@ -8,15 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
-from served import Daemon, Place, serving
+from served import PATIENCE, Daemon, Place, serving, until
 
-SECONDS = 60.0
 NUMBERS = itertools.count()
 """Of terminals: a server of tmux that ends still has its socket for a moment."""
 DEVICES = """
@@ -53,13 +51,8 @@ class Terminal:
 
     def until(self, pattern: str) -> str:
         """Wait until the screen matches; return it."""
-        deadline = time.monotonic() + SECONDS
-        screen = ""
-        while time.monotonic() < deadline:
-            screen = self.screen()
-            if re.search(pattern, screen, re.MULTILINE):
-                return screen
-        raise AssertionError(f"no {pattern!r} on the screen:\n{screen}")
+        found = until(lambda: re.search(pattern, self.screen(), re.MULTILINE), pause=0.1)
+        return str(found.string)
 
     def pid_of_top(self) -> int:
         shell = int(self._tmux("display-message", "-p", "#{pane_pid}"))
@@ -80,7 +73,7 @@ class Terminal:
             env=self._environment,
             capture_output=True,
             text=True,
-            timeout=SECONDS,
+            timeout=PATIENCE,
         )
         return done.stdout
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from libraries import library
 
-pytest.importorskip("skimage")
-pytest.importorskip("matplotlib")
-Image = pytest.importorskip("PIL.Image")
+library("skimage")
+library("matplotlib")
+Image = library("PIL.Image")
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 

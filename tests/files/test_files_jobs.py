@@ -12,19 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from array_files import SOURCES, X, h5py, hostile_file, npy, read, zarr, zarr_file
 from served import until
 from virtual_machine import VIRTUAL
 
 import hetsched
 from hetsched.config import parse
 from hetsched.errors import CantCreate, DataError, InputMissing
-
-for library in ("h5py", "tifffile", "zarr"):
-    pytest.importorskip(library)
-
-import h5py  # noqa: E402
-import zarr  # noqa: E402
-from array_files import SOURCES, X, hostile_file, npy, read, zarr_file  # noqa: E402
 
 SUFFIXES = (".npy", ".raw", ".zarr", ".h5", ".tif")
 RESULT = np.fft.fft2(X)

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.fft
-import scipy.signal
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -198,8 +197,10 @@ def test_a_wrong_threshold_is_refused() -> None:
         hetsched.accelerate(-1)
 
 
-@pytest.mark.usefixtures("accelerated")
-def test_scipy_signal_is_accelerated() -> None:
+def test_scipy_signal_is_accelerated(request: pytest.FixtureRequest) -> None:
+    import scipy.signal  # takes long, and holds functions of scipy.fft as it finds them
+
+    request.getfixturevalue("accelerated")
     x, kernel = RNG.standard_normal((2, 64, 64))
     before = splits()
     accelerated = scipy.signal.fftconvolve(x, kernel)

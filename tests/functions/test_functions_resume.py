@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from libraries import library
 
 import hetsched
 from hetsched import CantCreate, DataError, IOFailure, UsageError
 from hetsched.functions.outputs import NewFile
 
-pytest.importorskip("h5py")
-pytest.importorskip("tifffile")
-pytest.importorskip("zarr")
+for name in ("h5py", "tifffile", "zarr"):
+    library(name)
 
 pytestmark = pytest.mark.usefixtures("engine")
 

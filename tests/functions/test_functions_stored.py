@@ -9,16 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-import hetsched
-from hetsched import CantCreate, DataError, InputMissing
-
-for library in ("h5py", "tifffile", "zarr"):
-    pytest.importorskip(library)
-dask_array = pytest.importorskip("dask.array")
-
-import zarr  # noqa: E402
-from array_files import (  # noqa: E402
+from array_files import (
     HOSTILE,
     SOURCES,
     X,
@@ -27,9 +18,16 @@ from array_files import (  # noqa: E402
     hostile_file,
     npy,
     read,
+    zarr,
     zarr_2,
     zarr_file,
 )
+from libraries import library
+
+import hetsched
+from hetsched import CantCreate, DataError, InputMissing
+
+dask_array = library("dask.array")
 
 pytestmark = pytest.mark.usefixtures("engine")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from libraries import library
 
-nbformat = pytest.importorskip("nbformat")
-nbclient = pytest.importorskip("nbclient")
-pytest.importorskip("ipykernel")
+nbformat, nbclient = library("nbformat"), library("nbclient")
+library("ipykernel")
 
 CELLS = [
     "%load_ext hetsched",

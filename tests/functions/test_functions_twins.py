@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.ndimage
+import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

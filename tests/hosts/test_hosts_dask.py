@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from libraries import library
 from served import until
 
 import hetsched
@@ -20,9 +21,8 @@ from hetsched import errors
 from hetsched.cli.hosts import hosts_screen
 from hetsched.cli.main import main
 
-dask = pytest.importorskip("dask")
-distributed = pytest.importorskip("distributed")
-pytest.importorskip("cryptography")
+dask, distributed = library("dask"), library("distributed")
+library("cryptography")
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore")  # of distributed's own

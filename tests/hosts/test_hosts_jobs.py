@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-import scipy.ndimage
+import scipy
 from served import until
 
 import hetsched

@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.fft
-import scipy.ndimage
-import scipy.signal
+import scipy
 
 import hetsched
 
