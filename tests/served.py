@@ -36,8 +36,26 @@ kind = "cpu"
 hardware_threads = true
 team = false
 """
+needs_two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 SLOW = '[[device]]\nkind = "emulated"\ncompute = { unit = "20ms" }\n'
 """Units, and so chunks, of 20 ms."""
+VIRTUAL = """
+[[device]]
+kind = "emulated"
+name = "core0"
+clock = "virtual"
+compute = { gap = "30us", rate = "0.5Gflop/s" }
+
+[[device]]
+kind = "emulated"
+name = "emu0"
+clock = "virtual"
+memory = "1MiB"
+compute = { gap = "40us", rate = "1.5Gflop/s" }
+h2d = { gap = "10us", rate = "1GB/s" }
+d2h = { gap = "10us", rate = "1GB/s" }
+"""
+"""A core and a device behind a link, whose clocks are computed: jobs take no time to speak of."""
 
 
 @dataclass(frozen=True)
@@ -281,3 +299,19 @@ class Gate:
 
     def close(self) -> None:
         self._file.close()
+
+
+def open_descriptors() -> set[tuple[int, str]]:
+    """Return number and target of each.
+
+    Compare with ``<=``, not by counts: what earlier tests have left may be closed at any moment,
+    as when the collector finds it.
+    """
+    gc.collect()
+    found = set()
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            found.add((int(number), os.readlink(f"/proc/self/fd/{number}")))
+        except FileNotFoundError:  # the one of the listing itself
+            continue
+    return found

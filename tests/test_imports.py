@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -101,9 +102,7 @@ def direction(ours: str, theirs: str) -> str | None:
 def imports(source: str, code: str, is_package: bool = False) -> Iterator[tuple[str, bool, int]]:
     """(target, whether it is late, line) of each import in `code`."""
     tree = ast.parse(code)
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Lambda)]
-    late = {id(node) for function in functions for node in ast.walk(function)}
-    for node in ast.walk(tree):
+    for node, is_late in nodes(tree):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -112,9 +111,23 @@ def imports(source: str, code: str, is_package: bool = False) -> Iterator[tuple[
             parents = parts[: len(parts) - node.level + is_package] if node.level else []
             base = ".".join([*parents, *filter(None, [node.module])])
             names = [f"{base}.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+        elif isinstance(node, ast.Call) and last_name(node.func) == "import_module":
             names = [arg.value for arg in node.args[:1] if isinstance(arg, ast.Constant)]
-        yield from ((name, id(node) in late, node.lineno) for name in names)
+        yield from ((name, is_late, node.lineno) for name in names)
+
+
+def nodes(tree: ast.AST) -> Iterator[tuple[Any, bool]]:
+    """All nodes, and whether they are in a function."""
+    left = [(tree, False)]
+    while left:
+        node, is_late = left.pop()
+        yield node, is_late
+        is_late = is_late or isinstance(node, ast.FunctionDef | ast.Lambda)
+        left += [(child, is_late) for child in ast.iter_child_nodes(node)]
+
+
+def last_name(function: ast.expr) -> str:
+    return str(getattr(function, "attr", getattr(function, "id", "")))
 
 
 def complaints(source: str, code: str, is_package: bool = False) -> list[str]:

@@ -46,26 +46,23 @@ SIZES = ["input_bytes", "work_bytes", "output_bytes"]
 WRONG = [float("nan"), float("inf"), -1, "x", [1], 1j]
 
 
-@pytest.mark.parametrize("bad", [*WRONG, None, True], ids=repr)
 @pytest.mark.parametrize("name", [*SIZES, "resident_bytes", "limit"])
-def test_bytes_are_numbers(name: str, bad: object) -> None:
-    if name == "limit" and bad is None:
-        assert demand(limit=None).limit is None
-        return
-    with pytest.raises(UsageError, match=f"^{name}: ") as caught:
-        demand(**{name: bad})
-    assert "\n" not in str(caught.value)
+def test_bytes_are_numbers(name: str) -> None:
+    for bad in (*WRONG, True, *([None] if name != "limit" else [])):
+        with pytest.raises(UsageError, match=f"^{name}: ") as caught:
+            demand(**{name: bad})
+        assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("bad", [*WRONG, None], ids=repr)
 @pytest.mark.parametrize("name", SIZES)
-def test_functions_must_return_bytes(name: str, bad: object) -> None:
-    found = demand(limit=100, **{name: lambda units: bad})
-    for ask in (found.fits, found.need):
-        with pytest.raises(UsageError, match=f"^{name} of 3 units: "):
-            ask([3])
-    with pytest.raises(UsageError, match=f"^{name} of 1 units: "):
-        found.max_chunk(9)
+def test_functions_must_return_bytes(name: str) -> None:
+    for bad in (*WRONG, None):
+        found = demand(limit=100, **{name: lambda units, bad=bad: bad})
+        for ask in (found.fits, found.need):
+            with pytest.raises(UsageError, match=f"^{name} of 3 units: "):
+                ask([3])
+        with pytest.raises(UsageError, match=f"^{name} of 1 units: "):
+            found.max_chunk(9)
 
 
 def test_a_function_that_fails_is_named() -> None:

@@ -28,13 +28,24 @@ def bad_calls(source: str) -> list[str]:
 
 
 def is_forbidden(call: ast.Call) -> bool:
-    name = ast.unparse(call.func)
-    keywords = {word.arg: ast.unparse(word.value) for word in call.keywords}
+    name = dotted(call.func)
+    keywords = {
+        word.arg: ast.unparse(word.value)
+        for word in call.keywords
+        if word.arg in ("allow_pickle", "shell")
+    }
     if name in ("np.load", "numpy.load") or name.endswith(("format.read_array", "fromregex")):
         return keywords.get("allow_pickle") != "False"
     if keywords.get("shell") == "True" or keywords.get("allow_pickle") == "True":
         return True
     return name in FORBIDDEN or name.endswith(tuple(f".{word}" for word in FORBIDDEN[2:]))
+
+
+def dotted(function: ast.expr) -> str:
+    """The name that is called; of what is no name only the end."""
+    if isinstance(function, ast.Attribute):
+        return f"{dotted(function.value)}.{function.attr}"
+    return function.id if isinstance(function, ast.Name) else ""
 
 
 def test_no_file_runs_or_unpickles_what_others_wrote() -> None:

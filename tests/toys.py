@@ -17,7 +17,6 @@ import diffusing_workload
 import msgspec
 import numpy as np
 
-from hetsched.errors import DataError
 from hetsched.memory import MemoryDemand
 from hetsched.workload import (
     Arrays,
@@ -40,7 +39,7 @@ class ToyParams(msgspec.Struct, frozen=True):
 
     `log`: a file that gets `name` when a chunk begins; or "". `failures`: a file with a byte for
     each attempt that is to fail; or "". `fault`: a key of FAULTS, or "spoil",
-    "rebind", "update", "tune" or "chatter".
+    "rebind", "update" or "chatter".
     It happens in one `step` of a job ("prepare", "fill", "compute" or "check"), on one `core` or
     on any (-1), and if there is a `marker`, a file that it makes first, only once, unless it
     `recurs`.
@@ -172,9 +171,6 @@ def make_toy(p: Any, chunk: int, context: KernelContext) -> Kernel:
         context.say("\ud800")
         time.sleep(0.05)
         context.say(None)  # type: ignore[arg-type]
-    if p.fault == "tune":
-        context.say("tuning the toy ...")
-        time.sleep(0.05)
 
     def kernel(inputs: Arrays, outputs: Arrays) -> None:
         if p.log:
@@ -239,33 +235,20 @@ def crash() -> None:
     ctypes.string_at(0)
 
 
-def raise_error() -> None:
-    raise ValueError("no such instruction")
-
-
-def raise_exit() -> None:
-    raise SystemExit(3)
-
-
-def interrupt() -> None:
-    raise KeyboardInterrupt
-
-
 class Unprintable(Exception):
     def __str__(self) -> str:
         raise ValueError("no text")
 
 
-def raise_unprintable() -> None:
-    raise Unprintable
+def raising(error: BaseException) -> Callable[[], None]:
+    def fault() -> None:
+        raise error
+
+    return fault
 
 
 def recurse() -> None:
     recurse()
-
-
-def exhaust_memory() -> None:
-    raise MemoryError("Unable to allocate 2.00 TiB")
 
 
 FAULTS: dict[str, Callable[[], None]] = {
@@ -275,12 +258,12 @@ FAULTS: dict[str, Callable[[], None]] = {
     "hang": hang,
     "spin": spin,
     "stop": stop,
-    "error": raise_error,
-    "SystemExit": raise_exit,
-    "KeyboardInterrupt": interrupt,
-    "memory": exhaust_memory,
+    "error": raising(ValueError("no such instruction")),
+    "SystemExit": raising(SystemExit(3)),
+    "KeyboardInterrupt": raising(KeyboardInterrupt()),
+    "memory": raising(MemoryError("Unable to allocate 2.00 TiB")),
     "recursion": recurse,
-    "unprintable": raise_unprintable,
+    "unprintable": raising(Unprintable()),
 }
 
 
@@ -292,7 +275,7 @@ class DiffusionParams(diffusing_workload.DiffusionParams, frozen=True):
 
     `counts`: a file; an iteration adds a byte for each row to `counts`.PID when it begins; or "".
 
-    `unwritten`: the last stage writes no result. `bad_row`: the first stage refuses it; or -1.
+    `unwritten`: the last stage writes no result.
     """
 
     border: str = "reflect"
@@ -300,7 +283,6 @@ class DiffusionParams(diffusing_workload.DiffusionParams, frozen=True):
     marker: str = ""
     counts: str = ""
     unwritten: bool = False
-    bad_row: int = -1
 
 
 class Diffusion(diffusing_workload.Diffusion):
@@ -314,12 +296,6 @@ class Diffusion(diffusing_workload.Diffusion):
 def make_diffusion(p: Any, load: int, context: KernelContext) -> Mapping[str, StageKernel]:
     kernels = dict(diffusing_workload.make(p, load, context))
     iterations = itertools.count(1)
-
-    def copy(call: StageCall) -> None:
-        rows = call.rows
-        if rows.first <= p.bad_row < rows.stop:
-            raise DataError(f"row {p.bad_row} is bad data")
-        kernels["copy"](call)
 
     def smooth(call: StageCall) -> None:
         rows = call.rows
@@ -336,7 +312,7 @@ def make_diffusion(p: Any, load: int, context: KernelContext) -> Mapping[str, St
         if not p.unwritten:
             kernels["result"](call)
 
-    return {**kernels, "copy": copy, "smooth": smooth, "result": result}
+    return {**kernels, "smooth": smooth, "result": result}
 
 
 def diffused(x: np.ndarray, iterations: int) -> np.ndarray:

@@ -8,37 +8,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-import numpy as np
-import toys
+from toys import Toy, ToyParams, make_toy
 
 from hetsched.workload import Kernel, KernelContext, Tuning, Variant
 
 
-class TunedParams(msgspec.Struct, frozen=True):
+class TunedParams(ToyParams, frozen=True):
     """`folder`: where tuning leaves its process's id in `begun`, and `tuned` at its end.
 
-    `waits`: for a file `go` there. `fails`: it raises. A unit takes `milliseconds`.
+    `waits`: for a file `go` there. `fails`: it raises. `seconds`: that it is said to take.
     """
 
-    folder: str
-    units: int = 40
-    dtype: str = "float64"
+    folder: str = ""
     milliseconds: int = 1
     waits: bool = False
     fails: bool = False
-    seconds: float = 1e-3  # That tuning is said to take
+    seconds: float = 1e-3
 
 
-class TunedToy(toys.Toy):
+class TunedToy(Toy):
     name = "tuned-toy"
     Params = TunedParams
 
     def variants(self, kind: str) -> Sequence[Variant]:
         return [Variant("planned", "1", make, tuning=left), Variant("plain", "1", make)]
-
-    def generate(self, p: Any, seed: int, array: str, first: int, out: np.ndarray) -> None:
-        out[...] = 1.0
 
 
 def left(p: Any, threads: int, cache: str) -> Tuning:
@@ -58,10 +51,4 @@ def make(p: Any, chunk: int, context: KernelContext) -> Kernel:
             raise RuntimeError("toys can't be planned")
         time.sleep(0.02)
         (folder / "tuned").touch()
-
-    def kernel(inputs: Any, outputs: Any) -> None:
-        x = inputs["x"]
-        time.sleep(p.milliseconds * len(x) / 1000)
-        outputs["y"][...] = np.multiply(x, 2) + 1
-
-    return kernel
+    return make_toy(p, chunk, context)

@@ -52,8 +52,4 @@ def test_about_the_largest_load_that_fits_runs_and_a_larger_one_is_refused(group
     units = int(largest[1]) - 2  # what is left in the group differs by a few MiB from run to run
     fitting = run_in(group, "run", "fft", "--batch", f"{units}x512x512")
     assert fitting.returncode == 0, fitting.stderr
-
-
-@pytest.mark.root
-def test_doctor_says_how_much_memory_the_group_has(group: Path) -> None:
     assert "the control group has 400 MiB" in run_in(group, "doctor").stdout

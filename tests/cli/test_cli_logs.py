@@ -3,15 +3,15 @@ from __future__ import annotations
 import json
 import logging
 import os
-import subprocess
 from datetime import datetime
 from pathlib import Path
 
 import pytest
+from served import Place, says
 
 from hetsched.cli import logs
 
-from .conftest import COMMAND, Call
+from .conftest import Call
 
 
 def record(message: str, *arguments: object, error: Exception | None = None) -> logging.LogRecord:
@@ -66,16 +66,9 @@ def test_every_line_for_the_journal_has_its_priority() -> None:
 
     assert text.startswith("<4>hetsched.engine: job 7: no (ValueError: bad\\nthing)\n<4>Traceback")
     assert all(line.startswith("<4>") for line in text.split("\n"))
-
-
-@pytest.mark.parametrize(
-    ("level", "priority"), [(logging.ERROR, 3), (logging.INFO, 6), (logging.DEBUG, 7), (35, 6)]
-)
-def test_levels_are_priorities_of_syslog(level: int, priority: int) -> None:
     made = record("text")
-    made.levelno = level
-
-    assert logs.JournalFormatter(False).format(made).startswith(f"<{priority}>")
+    for made.levelno, priority in ((logging.ERROR, 3), (logging.DEBUG, 7), (35, 6)):
+        assert logs.JournalFormatter(False).format(made).startswith(f"<{priority}>")
 
 
 def test_the_journal_is_recognised_by_its_stream(
@@ -110,20 +103,11 @@ def test_the_last_error_is_json_too(call: Call, words: str) -> None:
 
 
 def test_a_daemon_logs_only_objects(tmp_path: Path) -> None:
-    variables = os.environ | {
-        "HETSCHED_RUNTIME_DIR": str(tmp_path / "run"),
-        "HETSCHED_STATE_DIR": str(tmp_path / "state"),
-        "HETSCHED_CONFIG": "cpu-only",
-    }
-    command = [*COMMAND, "serve", "--log-format", "json"]
-    with subprocess.Popen(command, env=variables, stderr=subprocess.PIPE, text=True) as daemon:
-        assert daemon.stderr is not None
-        lines = []
-        for line in daemon.stderr:
-            lines.append(json.loads(line))
-            if lines[-1]["message"].startswith("listening"):
-                daemon.terminate()
+    with Place(tmp_path).started("serve", "--log-format", "json") as daemon:
+        said = says(daemon, '"listening')
+        daemon.terminate()
+        _, rest = daemon.communicate(timeout=60)
 
-    assert daemon.returncode == 0
-    assert lines[-1]["message"] == "stopped"
+    lines = [json.loads(line) for line in (said + rest).splitlines()]
+    assert (daemon.returncode, lines[-1]["message"]) == (0, "stopped")
     assert all(line["logger"].startswith("hetsched.") for line in lines)

@@ -4,15 +4,13 @@ import json
 import os
 import re
 import signal
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
-from served import Ended
-from virtual_machine import VIRTUAL
+from served import VIRTUAL, Ended, Place, says
 
 from hetsched import paths
 from hetsched.config import load
@@ -20,7 +18,7 @@ from hetsched.models.races import Race
 from hetsched.models.samples import Sample
 from hetsched.store.model_store import ModelKey, ModelStore
 
-from .conftest import COMMAND, DEFAULT_FFT, Call
+from .conftest import DEFAULT_FFT, Call
 
 UNEVEN = VIRTUAL.replace('d2h = { gap = "10us", rate = "1GB/s" }', "duplex = [0.8, 0.7]") + (
     'd2h = { gap = "20us", unit = "3us" }\n'
@@ -46,21 +44,9 @@ class Learnt:
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Learnt:
     """Measured once; it is the command itself that is looked at."""
-    folder = tmp_path_factory.mktemp("measured")
-    (folder / "virtual.toml").write_text(UNEVEN, encoding="utf-8")
-    names = {"HETSCHED_STATE_DIR": "state", "XDG_CACHE_HOME": "cache", "XDG_CONFIG_HOME": "config"}
-    places = {name: str(folder / part) for name, part in names.items()}
-    done = subprocess.run(
-        [*COMMAND, *MEASURE, "--sizes", "1,4", "--sizes", "16,64", "--json"],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env=os.environ | places,
-        timeout=120,
-        check=False,
-    )
-    ended = Ended(done.returncode, done.stdout, done.stderr)
-    return Learnt(ended, (folder / "state" / "models.db").read_bytes())
+    place = Place(tmp_path_factory.mktemp("measured"), UNEVEN)
+    ended = place.call(*MEASURE[:-2], "--sizes", "1,4", "--sizes", "16,64", "--json")
+    return Learnt(ended, (place.folder / "state" / "models.db").read_bytes())
 
 
 @pytest.fixture
@@ -234,32 +220,16 @@ def test_forgetting(learnt: Ended, call: Call) -> None:
     assert call("models").out.startswith("no models yet")
 
 
-def heed() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def test_ctrl_c_keeps_what_was_measured(call: Call) -> None:
+def test_ctrl_c_keeps_what_was_measured(call: Call, tmp_path: Path) -> None:
     Path("slow.toml").write_text(
         "[[device]]\nkind = 'emulated'\nname = 'core0'\ncompute = { unit = '5ms' }\n"
     )
     sizes = ",".join(str(units) for units in range(1, 200))
-    process = subprocess.Popen(
-        [*COMMAND, *MEASURE[:-1], "slow.toml", "--sizes", sizes, "--most", "1"],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=heed,  # noqa: PLW1509 - pytest may have been started with SIGINT ignored
-    )
-    try:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if line.startswith("2 units"):
-                break
+    words = (*MEASURE[:-1], "slow.toml", "--sizes", sizes, "--most", "1")
+    with Place(tmp_path).started(*words, env=os.environ) as process:
+        says(process, "2 units")
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.communicate()
 
     assert process.returncode == 130
     assert "are kept" in said.splitlines()[-1]

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from served import Daemon
-from virtual_machine import VIRTUAL
+from served import VIRTUAL, Daemon
 
 from hetsched.cli.main import main
 

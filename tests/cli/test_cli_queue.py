@@ -6,20 +6,19 @@ import re
 import signal
 import socket
 import stat
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from served import CORES, Daemon, Gate, computes, metric, refused, until
+from served import CORES, Daemon, Gate, computes, metric, refused, says, until
 
 import hetsched
 from hetsched.cli.commands.metrics import parse_address
 from hetsched.errors import UsageError
 
-from .conftest import COMMAND, Call
+from .conftest import Call
 
 pytestmark = pytest.mark.usefixtures("daemon")
 DEVICES = "[queue]\nsmall_jobs = false\n" + CORES
@@ -278,21 +277,20 @@ def test_other_addresses_are_refused(address: str) -> None:
         parse_address(address)
 
 
-def test_metrics_are_served_on_a_unix_socket_of_the_user(tmp_path: Path) -> None:
+def test_metrics_are_served_on_a_unix_socket_of_the_user(daemon: Daemon, tmp_path: Path) -> None:
     path = tmp_path / "m.sock"
     stale = socket.socket(socket.AF_UNIX)
     stale.bind(str(path))
     stale.close()
-    command = [*COMMAND, "metrics", "--serve", f"unix:{path}"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
-        assert server.stderr is not None
-        assert "serving metrics" in server.stderr.readline()
+    with daemon.started("metrics", "--serve", f"unix:{path}") as server:
+        says(server, "serving metrics")
         answers = [scrape(path), scrape(path)]
         mode = stat.S_IMODE(path.stat().st_mode)
-        server.send_signal(2)
+        server.send_signal(signal.SIGINT)
+        assert server.wait(60) == 130
 
     assert all("\nhetsched_up 1.0\n" in answer for answer in answers)
-    assert (mode, server.returncode, path.exists()) == (0o600, 130, False)
+    assert (mode, path.exists()) == (0o600, False)
 
 
 def test_an_address_in_use_is_73(call: Call, tmp_path: Path) -> None:

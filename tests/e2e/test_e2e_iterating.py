@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cores import needs_two_cores
-from served import CORES
+from served import CORES, needs_two_cores
 from toys import diffused
 
 import hetsched
@@ -85,7 +84,7 @@ def test_iterations_end_when_the_method_has_converged(machine: hetsched.Local) -
 
 def test_bad_data_end_the_job_on_all_devices(machine: hetsched.Local) -> None:
     with pytest.raises(hetsched.HetschedError, match="row 0 is bad data"):
-        run(machine, bad_row=0)
+        run(machine, is_bad=True)
     np.testing.assert_allclose(run(machine).result().y, diffused(X, 20))
 
 

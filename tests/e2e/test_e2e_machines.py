@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cores import needs_two_cores
 from odd_workloads import ODD_BYTES
+from served import needs_two_cores
 from toys import WIDTH
 
 import hetsched
@@ -75,7 +75,7 @@ def test_from_the_fourth_run_on_all_finish_together_as_predicted(name: str) -> N
     with hetsched.Local(parse(MACHINES[name], "test"), learn=False) as local:
         x = local.empty((200, 64, 64), "complex64")
         x[...] = np.random.default_rng(3).standard_normal(x.shape)
-        reports = [run(local, x) for _ in range(8)]
+        reports = [run(local, x) for _ in range(5)]
     for report in reports[3:]:
         assert report.spread is not None and report.seconds is not None
         # No split is finer than a unit of the slowest device.

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cores import needs_two_cores
 from irregular_workload import costs
-from served import CORES, computes
+from served import CORES, computes, needs_two_cores
 
 import hetsched
 from hetsched.config import parse

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cores import needs_two_cores
+from served import needs_two_cores
 
 import hetsched
 from hetsched.config import parse

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from array_files import SOURCES, X, h5py, hostile_file, npy, read, zarr, zarr_file
-from served import until
-from virtual_machine import VIRTUAL
+from served import VIRTUAL, until
 
 import hetsched
 from hetsched.config import parse

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from served import VIRTUAL
 from toys import WIDTH
-from virtual_machine import VIRTUAL
 
 import hetsched
 from hetsched.config import parse

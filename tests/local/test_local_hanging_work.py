@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from served import VIRTUAL
 from toys import Toy
-from virtual_machine import VIRTUAL
 
 import hetsched
 from hetsched.config import parse

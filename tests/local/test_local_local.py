@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import psutil
 import pytest
-from descriptors import open_descriptors
+from served import open_descriptors
 
 import hetsched
 from hetsched.config import parse

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from virtual_machine import VIRTUAL
+from served import VIRTUAL
 
 import hetsched
 from hetsched.config import parse

@@ -373,8 +373,7 @@ def test_a_file_job_that_gets_on_goes_on_after_any_number_of_kills_where_it_was_
             with mortal.client() as other:  # its job is on disk, and so that this one has started
                 other.cancel(other.submit(TOY, units=1, hold=True).id)
             restart(mortal)
-        while not list(tmp_path.glob(".*.parts")):
-            assert not job.done()
+        until(lambda: list(tmp_path.glob(".*.parts")))
         restart(mortal)
         job.result()
         (note,) = (note for note in job.report.notes if note.startswith("continued: "))

@@ -84,7 +84,9 @@ def test_the_history_of_a_result_outlives_its_client(daemon: Daemon) -> None:
     assert len(result.residuals) == ITERATIONS
 
 
-def test_a_job_continues_from_its_checkpoint(engine: Any, tmp_path: Path) -> None:
+def test_a_job_continues_from_a_checkpoint_of_the_same_problem_alone(
+    engine: Any, tmp_path: Path
+) -> None:
     path = tmp_path / "job.npz"
     assert right(submit(engine, checkpoint=path, every=0.05, slow_until=str(path)))
     with np.load(path, allow_pickle=False) as saved:
@@ -92,6 +94,15 @@ def test_a_job_continues_from_its_checkpoint(engine: Any, tmp_path: Path) -> Non
     again = submit(engine, resume=path)
     assert right(again)
     assert 0 < again.report.continued_after < ITERATIONS
+    longer = submit(engine, resume=path, iterations=2 * ITERATIONS)
+    np.testing.assert_allclose(longer.result(60).y, diffused(X, 2 * ITERATIONS))
+
+    with refused(65, "input x has other values"):
+        engine.submit(DIFFUSION, 2 * X, rows=ROWS, iterations=ITERATIONS, resume=path).result(60)
+    (tmp_path / "half.npz").write_bytes(path.read_bytes()[:-50])
+    for name, code in (("half.npz", 65), ("none.npz", 66)):
+        with refused(code):
+            submit(engine, resume=tmp_path / name).result(60)
 
 
 def test_a_cancelled_job_saves_a_checkpoint_and_says_how_to_continue(
@@ -105,18 +116,6 @@ def test_a_cancelled_job_saves_a_checkpoint_and_says_how_to_continue(
         job.result(60)
     assert f"--resume {path} continues" in job.progress().error.message
     assert right(submit(engine, resume=path))
-
-
-def test_a_checkpoint_of_another_problem_is_refused(engine: Any, tmp_path: Path) -> None:
-    path = tmp_path / "job.npz"
-    submit(engine, checkpoint=path, every=0.05, slow_until=str(path)).result(60)
-    with refused(65, "input x has other values"):
-        engine.submit(DIFFUSION, 2 * X, rows=ROWS, iterations=ITERATIONS, resume=path).result(60)
-    (tmp_path / "half.npz").write_bytes(path.read_bytes()[:-50])
-    with refused(65):
-        submit(engine, resume=tmp_path / "half.npz").result(60)
-    with refused(66):
-        submit(engine, resume=tmp_path / "none.npz").result(60)
 
 
 def test_a_file_that_is_no_checkpoint_is_not_replaced(engine: Any, tmp_path: Path) -> None:
@@ -136,13 +135,6 @@ def test_a_failed_attempt_goes_on_from_its_own_checkpoint(engine: Any, tmp_path:
     go.touch()
     assert right(job)
     assert job.report.continued_after > 0
-
-
-def test_a_job_may_continue_with_other_limits(engine: Any, tmp_path: Path) -> None:
-    path = tmp_path / "job.npz"
-    submit(engine, checkpoint=path, every=0.05, slow_until=str(path)).result(60)
-    job = submit(engine, resume=path, iterations=2 * ITERATIONS)
-    np.testing.assert_allclose(job.result(60).y, diffused(X, 2 * ITERATIONS))
 
 
 def test_a_checkpoint_that_cannot_be_written_costs_the_job_nothing(

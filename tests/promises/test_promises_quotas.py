@@ -2,62 +2,81 @@
 
 from __future__ import annotations
 
-from served import CORES, refused, serving, until
+from collections.abc import Iterator
 
+import pytest
+from served import CORES, Daemon, refused, serving, until
+
+import hetsched
+
+NARROW = """
+[limits]
+ended_jobs = "16KiB"
+[queue]
+limit = 8
+[arena]
+limit = "32MiB"
+"""
 TINY = {"batch": "1x8x8"}
 SUBMIT = ("submit", "fft", "--batch", "1x8x8")
 
 
-def test_an_id_finds_its_job_when_newer_ones_have_displaced_it() -> None:
-    config = CORES + '[limits]\nended_jobs = "16KiB"\n'
-    with serving(config) as daemon, daemon.client() as client:
-        first = client.submit("fft", id="mine", **TINY)
-        first.result(60)
-        for _ in range(20):
-            client.submit("fft", **TINY).result(60)
-        with refused(66):
-            client.show(first.id)
-
-        assert client.submit("fft", id="mine", **TINY).id == first.id
-        with refused(65, "another request"):
-            client.submit("fft", id="mine", batch="2x8x8")
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Daemon]:
+    with serving(CORES + NARROW) as daemon:
+        yield daemon
 
 
-def test_one_client_leaves_others_room_in_the_queue() -> None:
-    config = CORES + "[queue]\nlimit = 8\n"
-    with serving(config) as daemon, daemon.client() as client:
-        for _ in range(7):
-            client.submit("fft", hold=True, **TINY)
-        with daemon.client() as another, refused(75, "queue.per_client"):
-            another.submit("fft", **TINY)
+def test_results_are_kept_until_others_need_the_room_but_never_taken_from_who_has_them(
+    daemon: Daemon, client: hetsched.Client
+) -> None:
+    large = {"batch": "16x256x256"}
+    with daemon.client() as submitter:
+        numbers = [submitter.submit("fft", **large).id for _ in range(5)]
+    until(lambda: all(type(client.show(number)).__name__ == "Done" for number in numbers))
+    for number in numbers[:2]:  # the last job needed memory for its input, too
+        with refused(66, "hetsched retry"):
+            client.job(number).result(60)
+    held = [client.job(number).result(60) for number in numbers[2:]]
+    assert all(y.any() for y in held)
+    with refused(75, "are in use"):
+        client.submit("fft", **large).result(60)
+    del held[0]
+    assert client.submit("fft", **large).result(60).any()
+    assert all(y.any() for y in held)
 
-        assert daemon.call(*SUBMIT, start_new_session=True).code == 0
+
+def test_an_id_finds_its_job_when_newer_ones_have_displaced_it(client: hetsched.Client) -> None:
+    first = client.submit("fft", id="mine", **TINY)
+    first.result(60)
+    for _ in range(20):
+        client.submit("fft", **TINY).result(60)
+    with refused(66):
+        client.show(first.id)
+
+    assert client.submit("fft", id="mine", **TINY).id == first.id
+    with refused(65, "another request"):
+        client.submit("fft", id="mine", batch="2x8x8")
 
 
-def test_one_client_leaves_others_room_in_the_shared_memory() -> None:
-    config = CORES + '[arena]\nlimit = "64MiB"\n'
-    with serving(config) as daemon, daemon.client() as client, daemon.client() as another:
-        kept = [each.empty((6 << 20,), "uint8") for each in (client, another) for _ in range(4)]
+def test_one_client_leaves_others_room_in_the_queue(
+    daemon: Daemon, client: hetsched.Client
+) -> None:
+    for _ in range(7):
+        client.submit("fft", hold=True, **TINY)
+    with daemon.client() as another, refused(75, "queue.per_client"):
+        another.submit("fft", **TINY)
+
+    assert daemon.call(*SUBMIT, start_new_session=True).code == 0
+
+
+def test_one_client_leaves_others_room_in_the_shared_memory(
+    daemon: Daemon, client: hetsched.Client
+) -> None:
+    with daemon.client() as another:
+        kept = [each.empty((3 << 20,), "uint8") for each in (client, another) for _ in range(4)]
         with refused(75, "one client"):
-            another.empty((12 << 20,), "uint8")
+            another.empty((6 << 20,), "uint8")
         assert len(kept) == 8
 
         assert daemon.call(*SUBMIT, start_new_session=True).code == 0
-
-
-def test_results_are_kept_until_others_need_the_room_but_never_taken_from_who_has_them() -> None:
-    large, config = {"batch": "16x256x256"}, CORES + '[arena]\nlimit = "32MiB"\n'
-    with serving(config) as daemon, daemon.client() as client:
-        with daemon.client() as submitter:
-            numbers = [submitter.submit("fft", **large).id for _ in range(5)]
-        until(lambda: all(type(client.show(number)).__name__ == "Done" for number in numbers))
-        for number in numbers[:2]:  # the last job needed memory for its input, too
-            with refused(66, "hetsched retry"):
-                client.job(number).result(60)
-        held = [client.job(number).result(60) for number in numbers[2:]]
-        assert all(y.any() for y in held)
-        with refused(75, "are in use"):
-            client.submit("fft", **large).result(60)
-        del held[0]
-        assert client.submit("fft", **large).result(60).any()
-        assert all(y.any() for y in held)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from descriptors import open_descriptors
 from hypothesis import given
 from hypothesis import strategies as st
+from served import open_descriptors
 
 from hetsched.errors import ConfigError, ProtocolError
 from hetsched.job import JobSpec
