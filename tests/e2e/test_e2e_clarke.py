@@ -14,6 +14,7 @@ from hetsched.simulate.runs import Shares
 
 DIFFUSION = "diffusing_workload:Diffusion"
 SETTING = clarke.ClarkeSetting(11000)
+_, K_MEANS, _ = nec.CASES
 ITERATIONS = 14
 MAX_DIFFERENCE = 2
 """Rows: times go through text and sums, so a half may be rounded the other way."""
@@ -35,7 +36,7 @@ def config() -> str:
     devices += [
         f'[[device]]\nkind = "emulated"\nname = "node{number}"\nclock = "virtual"\n'
         f'compute = {{ gap = "{node.transfer!r}s", unit = "{node.pace!r}s" }}\n'
-        for number, node in enumerate(nec.K_MEANS.nodes, 1)
+        for number, node in enumerate(K_MEANS.nodes, 1)
     ]
     return "\n".join(devices).replace("'", '"')
 
@@ -81,7 +82,7 @@ def test_functional_models_balance_as_soon_as_in_the_simulation(daemon: Daemon) 
 
 
 def test_nodes_of_the_patent_trade_as_in_the_simulation(daemon: Daemon) -> None:
-    simulated = nec.balance(nec.K_MEANS, nec.ONE_PAIR)
+    simulated = nec.balance(K_MEANS, nec.ONE_PAIR)
 
     found = splits(daemon, 120_000, "imbalance-factor", ["node1", "node2", "node3"])
 
