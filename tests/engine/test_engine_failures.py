@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -99,34 +100,22 @@ def test_whatever_happens_a_device_works_and_all_are_tried_again_within_a_day(
     assert failures.quarantined(later) == failures.restricted(later) == {}
 
 
-def reason(failures: Failures, params: str, now: float = 0.0) -> str:
-    return failures.reason_against(VARIANT, params, now)
-
-
-def test_a_variant_that_cannot_be_prepared_serves_jobs_with_other_parameters() -> None:
+@pytest.mark.parametrize(
+    ("failed", "succeeded", "reasons"),
+    [
+        ("3", "", {"3": "no library", "4": ""}),
+        ("123", "", {"4": "no library"}),  # it is taken to be broken
+        ("12", "4", {"1": "no library", "4": ""}),
+    ],
+)
+def test_a_variant_is_barred_from_parameters_with_which_it_fails_and_at_three_from_all(
+    failed: str, succeeded: str, reasons: dict[str, str]
+) -> None:
     failures = Failures()
-
-    failures.fail_variant(VARIANT, "3", "3 units are too few", 0.0)
-
-    assert reason(failures, "3") == "3 units are too few"
-    assert reason(failures, "4") == ""
-
-
-def test_after_three_kinds_of_parameters_a_variant_is_taken_to_be_broken() -> None:
-    failures = Failures()
-
-    for params in "123":
+    for params in failed:
         failures.fail_variant(VARIANT, params, "no library", 0.0)
+    for params in succeeded:
+        failures.succeed(VARIANT, params)
+        failures.fail_variant(VARIANT, "3", "no library", 0.0)
 
-    assert reason(failures, "4") == "no library"
-
-
-def test_a_preparation_that_succeeds_shows_that_a_variant_is_not_broken() -> None:
-    failures = Failures()
-    for params in "12":
-        failures.fail_variant(VARIANT, params, "no library", 0.0)
-    failures.succeed(VARIANT, "4")
-    failures.fail_variant(VARIANT, "3", "no library", 0.0)
-
-    assert reason(failures, "4") == ""
-    assert reason(failures, "1") == "no library"
+    assert {each: failures.reason_against(VARIANT, each, 0.0) for each in reasons} == reasons
