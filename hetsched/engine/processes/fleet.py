@@ -410,16 +410,16 @@ class Fleet:
             for host in waiting:
                 self._spawn(host)
             return
-        reason = template.end_reason()
-        self._drop_template()
+        reason = self._drop_template()
         for host in waiting:
             self._on_refused_start(host, reason)
 
-    def _drop_template(self) -> None:
-        if self._template is not None:
-            self._loop.remove_reader(self._template.fileno())
-            self._template.close()
-            self._template = None
+    def _drop_template(self) -> str:
+        template, self._template = self._template, None
+        if template is None:
+            return ""
+        self._loop.remove_reader(template.fileno())
+        return template.close()
 
     def _read_stderr(self, process: DeviceProcess) -> None:
         if not process.read_stderr():

@@ -405,20 +405,16 @@ class Template:
         """Send SIGKILL; its children end with it. Safe from any thread."""
         self._process.send_signal(signal.SIGKILL)
 
-    def end_reason(self) -> str:
+    def close(self) -> str:
+        """Kill it, if it hasn't ended; return how it ended."""
         self.kill()
-        assert self._process.stderr is not None, "it has a pipe"
-        os.set_blocking(self._process.stderr.fileno(), False)
-        text = (self._process.stderr.read() or b"").decode("utf-8", "replace")
-        status = self._process.wait()
-        return f"the template of device processes has ended: {_last_line(text) or status}"
-
-    def close(self) -> None:
-        self.kill()
-        self._process.wait()
-        if self._process.stderr is not None:
-            self._process.stderr.close()
+        status, pipe = self._process.wait(), self._process.stderr
+        assert pipe is not None
+        os.set_blocking(pipe.fileno(), False)  # its children may have it, too
+        text = (pipe.read() or b"").decode("utf-8", "replace")
+        pipe.close()
         self._sock.close()
+        return f"the template of device processes has ended: {_last_line(text) or status}"
 
 
 def _spawn(
