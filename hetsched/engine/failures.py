@@ -1,14 +1,7 @@
 """Which devices and variants aren't used after failures: for a kind of job, and for one job.
 
-One table and one rule: a subject that has failed too often for one kind of job is barred from that
-kind, and one that has failed in several kinds is barred from all. It is tried again after 1, 2, 4,
-... minutes; successes halve its counts.
-
-- A device is barred from a kind after three failures, and from all kinds (quarantined) after three
-  deaths or silences in at least two kinds that have run well on another device: else the code of a
-  plug-in is the likelier cause. The last device is never quarantined.
-- A variant is barred from jobs with the parameters for which it couldn't be prepared, and from all
-  of its workload after three such failures.
+One rule: a subject that has failed too often for one kind of job is barred from that kind, and one
+that has failed in several kinds is barred from all, a variant from all of its workload.
 """
 
 from __future__ import annotations
@@ -105,6 +98,7 @@ class Failures:
         is_excluded = tally.count >= MAX_FAILURES
         if is_excluded:
             tally.bar(now, MAX_FAILURES)
+        # Of a kind that has run well nowhere else, the plug-in is the likelier cause.
         if is_death and (self._done.peek(kind) or set()) - {device}:
             overall = self._count(device, ALL, kind, reason)
             is_due = overall.count >= MAX_FAILURES and len(overall.kinds) >= QUARANTINE_KINDS

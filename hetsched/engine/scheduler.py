@@ -470,12 +470,7 @@ class Scheduler:
 
 
 class SmallJobs:
-    """Which waiting job may start beside the main one, on one of its cores.
-
-    One rule: a job may overtake if it is predicted to take, on one core that does nothing else, at
-    most 5 % of what the main job still needs. Unmeasured jobs wait. A core has one small job at a
-    time, whose chunks alternate with the main job's; stealing spreads the delay over all devices.
-    """
+    """Which waiting job may start beside the main one, on one of its cores. One at a time each."""
 
     def __init__(self, engine: Engine, on_planned: Callable[[], None]) -> None:
         self._engine, self._on_planned = engine, on_planned

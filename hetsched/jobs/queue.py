@@ -1,8 +1,4 @@
-"""Which job runs next. Pure; `now` is seconds since the epoch.
-
-The order is strict: a larger priority runs first, however long others have waited; jobs of equal
-priority run in the order in which they were submitted. So nothing starves among equals, but a job
-of lower priority waits as long as higher ones keep coming (`prioritize` helps it).
+"""Which job runs next: by priority, then by age. Pure; `now` is seconds since the epoch.
 
 A job is waiting until `start`, and running until `end` or `requeue`. Waiting jobs are ready unless
 they are held or run after jobs that haven't ended.

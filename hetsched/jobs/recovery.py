@@ -1,9 +1,4 @@
-"""What becomes of the jobs of earlier daemons.
-
-Ended jobs are remembered; their results were in memory, and are gone. Open ones continue, unless
-they have been running each time that the daemon ended: then they fail. A start that left more on
-disk than those before it, a checkpoint or finished parts of the results, begins the count anew.
-"""
+"""What becomes of the jobs of earlier daemons."""
 
 from __future__ import annotations
 

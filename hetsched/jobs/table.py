@@ -1,9 +1,4 @@
-"""All jobs that are known: unfinished ones, and ended ones with the results they keep.
-
-A durable job is confirmed, and queued, once its acceptance is on disk, and its end is reported
-once that is on disk. A volatile job, with arrays of its client, is confirmed and its end reported
-at once; it is written once, when it has ended.
-"""
+"""All jobs that are known: unfinished ones, and ended ones with the results they keep."""
 
 from __future__ import annotations
 

@@ -1,12 +1,8 @@
 """Admits jobs: `check` at submission, `open` when the job's turn comes.
 
-Both load the workload, open the inputs, ask the workload what it declares for their shapes, and
-bind devices, inputs and outputs. Then `check` looks at output files and checkpoints and closes
-everything, so a long queue takes neither descriptors nor disk space; `open` creates the output
-files. Inputs are read as they are at the turn.
-
-A job without files whose kind is known (same workload, parameters and shapes) is checked on the
-loop, in microseconds, and never opened. Everything else may hang: it is done in a thread.
+`check` closes all files again, so a long queue takes neither descriptors nor disk space. What may
+hang is done in a thread; a job without files whose kind is known is checked on the loop, in
+microseconds, and never opened.
 """
 
 from __future__ import annotations

@@ -476,14 +476,10 @@ def remaining_assignments(
         if (tail := assignment.tail) is not None:
             tails.setdefault((tail.first, tail.first + tail.units), []).append(device)
     for (first, end), sharing in tails.items():
-        turns = itertools.cycle(sharing)
+        turns, size = itertools.cycle(sharing), min(devices[each].max_chunk for each in sharing)
         for start, stop in without(first, end, finished):
-            begin = start
-            while begin < stop:
-                device = next(turns)
-                count = min(stop - begin, devices[device].max_chunk)
-                left[device].append(Chunk(0, begin, count))
-                begin += count
+            for begin in range(start, stop, size):
+                left[next(turns)].append(Chunk(0, begin, min(stop - begin, size)))
     numbers = itertools.count()
     return {
         device: dataclasses.replace(
