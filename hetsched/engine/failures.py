@@ -203,7 +203,11 @@ class JobFailures:
         return tuple([device for device in devices if device not in self.excluded])
 
     def error(self) -> JobFailed:
-        return JobFailed(f"it failed on every device that it may use: {grouped(self.excluded)}")
+        devices: dict[str, list[str]] = {}
+        for device, reason in self.excluded.items():
+            devices.setdefault(reason, []).append(device)
+        reasons = [f"{named_rows(members)}: {reason}" for reason, members in devices.items()]
+        return JobFailed(f"it failed on every device that it may use: {'; '.join(reasons)}")
 
     def record_death(self, device: str, chunks: int, reason: str) -> None:
         """Count a death; half of it if it has finished more `chunks`. Excludes after three."""
@@ -252,10 +256,3 @@ class JobFailures:
         for device, count in chunks.items():
             if count and count != self._finished.get(device):
                 self.table.succeed(device, self.kind)
-
-
-def grouped(reasons: Mapping[str, str]) -> str:
-    devices: dict[str, list[str]] = {}
-    for device, reason in reasons.items():
-        devices.setdefault(reason, []).append(device)
-    return "; ".join(f"{named_rows(members)}: {reason}" for reason, members in devices.items())

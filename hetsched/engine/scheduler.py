@@ -340,7 +340,6 @@ class Scheduler:
 
     def _run(self, job: JobRecord) -> None:
         plan = self._small.plans.get(job.number)
-        job.opened.owner = job.owner
         try:
             runner = JobRunner(job, self._engine, plan)
         except Exception as error:

@@ -10,7 +10,7 @@ import itertools
 import math
 import operator
 import os
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar, get_args
@@ -126,7 +126,6 @@ class ResolvedJob(Declaration):
     # Identifies the job and its inputs beside finished parts of its outputs; "": these aren't kept
     parts_identity: str = ""
     finished: Ranges = ()  # Units that an earlier daemon has completed
-    owner: Hashable = None  # Of whom the memory of its arrays may have earlier data
     # What was found when it was submitted; paths with their links resolved
     claims: tuple[output_files.OutputClaim, ...] = ()
     input_paths: tuple[str, ...] = ()

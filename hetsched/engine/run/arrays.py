@@ -27,7 +27,7 @@ from hetsched.engine.processes.fleet import Fleet
 from hetsched.engine.threads import TaskLate, enter
 from hetsched.iterations.home import Part, read_buffer
 from hetsched.job import ArenaRef
-from hetsched.jobs.table import JobRecord
+from hetsched.jobs.table import JobRecord, Owner
 from hetsched.planner.records import Assignment
 from hetsched.store import output_files
 from hetsched.transport import device_messages
@@ -49,10 +49,13 @@ class JobArrays:
 
     control: IterationControl  # Of an iterative job, once allocated
 
-    # `needs_saved`: it can't run without room for what devices save, as it has checkpoints
-    def __init__(self, job: ResolvedJob, arena: Arena, *, needs_saved: bool = False) -> None:
+    # `owner`: whose earlier data the memory may have. `needs_saved`: it can't run without room for
+    # what devices save, as it has checkpoints
+    def __init__(
+        self, job: ResolvedJob, arena: Arena, owner: Owner, *, needs_saved: bool = False
+    ) -> None:
         self.job = job
-        self._arena = arena
+        self._arena, self._owner = arena, owner
         self._needs_saved = needs_saved
         # Chunks zero their outputs themselves; iterations have state that may never be written.
         self._zero = job.iterative is not None and not job.workload.writes_all
@@ -115,7 +118,7 @@ class JobArrays:
         if file is not None:
             segment = self._saves[spec.name] = self._allocate(nbytes)
         else:
-            segment = self._arena.allocate(nbytes, self.job.owner, zero=self._zero).id
+            segment = self._arena.allocate(nbytes, self._owner, zero=self._zero).id
             self._add_result(spec, segment)
         return self._layout(spec, segment)
 
@@ -158,7 +161,7 @@ class JobArrays:
         )
 
     def _allocate(self, nbytes: int) -> int:
-        segment = self._arena.allocate(nbytes, self.job.owner, zero=self._zero)
+        segment = self._arena.allocate(nbytes, self._owner, zero=self._zero)
         self._allocated.append(segment.id)
         return segment.id
 

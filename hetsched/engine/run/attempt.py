@@ -163,7 +163,8 @@ class Attempt:
 
     async def verify(self) -> None:
         """Check all units, and the edges of shares by the reference. Raises JobFailed."""
-        load, seed = self.runner.job.load, self.runner.verification_seed
+        load = self.runner.job.load
+        seed = self.runner.engine.verification_secret ^ self.runner.number
         sampled = set(random.Random(seed).sample(range(load), min(RANDOM_SAMPLES, load)))
         if self.computation is not None:
             for assignment in self.assignments.values():

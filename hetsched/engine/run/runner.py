@@ -34,8 +34,8 @@ from hetsched.engine.run.epochs import IterationState
 from hetsched.engine.run.iterate import Iterations
 from hetsched.engine.run.report import JobSnapshot, Notes, job_report, progress, subject_of
 from hetsched.engine.run.saves import Saves
-from hetsched.job import ArenaRef, Done, Failed, JobReport, Running, outcome
-from hetsched.jobs.table import JobRecord
+from hetsched.job import ArenaRef, Done, Failed, Running, outcome
+from hetsched.jobs.table import JobRecord, report_without_run
 from hetsched.planner.learning import DeviceRun, Run, makespan
 from hetsched.planner.records import JobPlan
 from hetsched.text import named_rows
@@ -52,7 +52,6 @@ LearningTask = Callable[[], None]
 
 PROGRESS_SECONDS = 0.1
 """Minimum interval between two progress states of a job."""
-FILLING_OR_COMPUTING = ("generating", "computing")
 
 
 class JobRunner:
@@ -67,11 +66,9 @@ class JobRunner:
             own = tuple(each.device for each in plan.assignments)
             self.job = dataclasses.replace(job, devices=own)
         self._plan_beside = plan
-        # Of random projections: unpredictable for workloads
-        self.verification_seed = engine.verification_secret ^ self.number
         self._notes = Notes()
         self.arrays: JobArrays = JobArrays(
-            self.job, engine.arena, needs_saved=bool(self.spec.checkpoint)
+            self.job, engine.arena, record.owner, needs_saved=bool(self.spec.checkpoint)
         )
         self.failures = JobFailures(engine.planning.failures, job.kind, lambda: engine.fleet.infos)
         # The last attempt with a plan: the subject of reports and explanations
@@ -151,7 +148,9 @@ class JobRunner:
         which takes up to a minute.
         """
         attempt, job = self._attempt, self.job
-        if attempt is None or attempt.is_stopping or attempt.step not in FILLING_OR_COMPUTING:
+        if attempt is None or attempt.is_stopping:
+            return None
+        if attempt.step not in ("generating", "computing"):
             return None
         if self.iterations is not None or job.in_threads or job.measure:
             return None
@@ -470,10 +469,7 @@ class JobRunner:
             report = job_report(self, runs, error=error)
         except Exception:
             log.exception("job %d: no full report", self.number)
-            name, load = self.job.workload.name, self.job.load
-            report = JobReport(
-                job=self.number, state=outcome(error), workload=name, load=load, error=error
-            )
+            report = report_without_run(self.record, outcome(error), error=error)
         return Failed(self.number, report, error, results or {})
 
     def _try(self, step: Callable[..., Any], *arguments: Any) -> Any:
