@@ -22,14 +22,7 @@ import msgspec
 from hetsched.device import DEVICE_KINDS, DeviceKind, configured_kind
 from hetsched.errors import ConfigError, HetschedError, InputMissing, UsageError
 from hetsched.machine_limits import resolve_size
-from hetsched.units import (
-    closest_hint,
-    format_bytes,
-    parse_rate,
-    parse_size,
-    parse_time,
-    quoted,
-)
+from hetsched.units import closest_hint, format_bytes, parse_rate, parse_size, parse_time, quoted
 
 Value = TypeVar("Value")
 Fraction = Annotated[float, msgspec.Meta(gt=0, le=1)]

@@ -102,51 +102,27 @@ def group_names() -> list[str]:
 
 
 class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a device is.
-
-    Attributes
-    ----------
-    kind : str
-        The name of its `DeviceKind`.
-    identity : str
-        Processor or GPU name; part of the key of its models.
-    link : bool
-        Whether it has its own memory behind a link.
-    memory : int or None, bytes
-        The part of that memory that jobs may use; None without a link.
-    engines : int
-        Copy engines (2, 1, 0); meaningless without a link.
-    cores : tuple of int
-        Cores that its process or thread is pinned to.
-    clock : "wall" or "virtual"
-        Virtual times are computed.
-    members : tuple of str
-        For a core team: the devices whose cores it uses, one thread each. They idle while it runs.
-    tail_group : str
-        Cores with the same name here may share a job's tail. "": none.
-    physical_core : int or None
-        Of a core: equal for the hardware threads of one physical core. None: unknown.
-    numa_node : int or None
-        Whose memory it uses. None: unknown, or several.
-    """
+    """What a device is."""
 
     name: str
-    kind: str
-    identity: str
-    link: bool = False
-    memory: int | None = None
-    engines: int = 0
-    cores: tuple[int, ...] = ()
-    clock: str = "wall"
+    kind: str  # The name of its `DeviceKind`
+    identity: str  # Processor or GPU name; part of the key of its models
+    link: bool = False  # It has its own memory behind a link
+    memory: int | None = None  # Bytes of that memory that jobs may use; None without a link
+    engines: int = 0  # Copy engines (2, 1, 0); meaningless without a link
+    cores: tuple[int, ...] = ()  # That its process or thread is pinned to
+    clock: str = "wall"  # Or "virtual": times are computed
+    # Of a core team: the devices whose cores it uses, one thread each. They idle while it runs.
     members: tuple[str, ...] = ()
-    tail_group: str = ""
+    tail_group: str = ""  # Cores with the same name here may share a job's tail. "": none
+    # Of a core: equal for the hardware threads of one physical core. None: unknown.
     physical_core: int | None = None
-    numa_node: int | None = None
+    numa_node: int | None = None  # Whose memory it uses. None: unknown, or several
     details: dict[str, str] = {}
 
     @property
     def threads(self) -> int:
-        """Number of threads that one kernel call may use."""
+        """That one kernel call may use."""
         return max(1, len(self.members))
 
     @property
@@ -188,29 +164,18 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
 class ChunkTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Start and end of each phase, seconds on the device's clock (CLOCK_MONOTONIC unless virtual).
 
-    Attributes
-    ----------
-    copy_in, compute, copy_out : (float, float)
-        None: the chunk had no such phase.
-    late : int
-        Phases whose real work took longer than the modelled time.
-    cold : bool
-        The first chunk of its kernel in this process, which loads code and fills caches.
-    kernel : int
-        The kernel that computed it, as `Chunk.kernel`.
-    taken : bool
-        The device took the chunk from the shared tail.
-    units_per_call : int
-        Most units that its kernel passes to the library at once. 0: the kernel doesn't say.
+    None: the chunk had no such phase.
     """
 
     copy_in: tuple[float, float] | None = None
     compute: tuple[float, float]
     copy_out: tuple[float, float] | None = None
-    late: int = 0
+    late: int = 0  # Phases whose real work took longer than the modelled time
+    # The first chunk of its kernel in this process, which loads code and fills caches.
     cold: bool = False
-    kernel: int = 0
-    taken: bool = False
+    kernel: int = 0  # That computed it, as `Chunk.kernel`
+    taken: bool = False  # The device took the chunk from the shared tail
+    # Most units that its kernel passes to the library at once. 0: the kernel doesn't say.
     units_per_call: int = 0
 
     @property
@@ -327,24 +292,13 @@ TAIL_CHUNK_ID = -1
 
 
 class TailPart(msgspec.Struct, frozen=True):
-    """One core's part of a shared tail (`TailCounter`), and the rule by which it takes.
+    """One core's part of a shared tail (`TailCounter`), and the rule by which it takes."""
 
-    Attributes
-    ----------
-    first, units : int
-        The whole tail; the same for all cores that share it.
-    weight : float
-        The core's part of the speed of all of them, 0 to 1.
-    least, most : int, units
-        Limits of a chunk: `least` makes the cost of taking it negligible, `most` bounds the wait
-        of a cancellation.
-    """
-
-    first: int
+    first: int  # The whole tail, units; the same for all cores that share it
     units: int
-    weight: float
-    least: int = 1
-    most: int = 1 << 62
+    weight: float  # The core's part of the speed of all of them, 0 to 1
+    least: int = 1  # Units of a chunk: they make the cost of taking it negligible
+    most: int = 1 << 62  # They bound the wait of a cancellation
 
     def units_to_take(self, remaining: int) -> int:
         """Return the units of the core's next chunk when `remaining` units weren't taken yet."""
@@ -372,7 +326,6 @@ class TailCounter:
 
     @property
     def remaining(self) -> int:
-        """Units that nobody has taken."""
         return self._end - self._next
 
     def take(self, part: TailPart) -> tuple[int, int] | None:

@@ -374,9 +374,6 @@ class Dispatcher:
         self._victim: Victim | None = None
         self._is_victim_current = False
 
-    def done_units(self, device: str) -> int:
-        return self._queues[device].done
-
     def progress(self) -> tuple[DeviceProgress, ...]:
         """Return each device's units, done and total; totals sum to the load. O(devices)."""
         return tuple(

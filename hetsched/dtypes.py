@@ -37,21 +37,11 @@ _FITS_DOUBLE = frozenset({"int32", "int64", "uint32", "uint64", "float64"})
 
 
 class Dtype(msgspec.Struct, frozen=True):
-    """A floating-point dtype.
+    """A floating-point dtype."""
 
-    Attributes
-    ----------
-    name, alias : str
-        As in "complex64" and "c64".
-    real : str
-        The dtype of its real and imaginary parts; its own name if it is real.
-    item_bytes : int
-    is_double : bool
-    """
-
-    name: str
-    alias: str
-    real: str
+    name: str  # "complex64"
+    alias: str  # "c64"
+    real: str  # The dtype of its real and imaginary parts; its own name if it is real
     item_bytes: int
     is_double: bool
 
@@ -75,35 +65,26 @@ class DtypeChoice(msgspec.Struct, frozen=True):
         return f"{single.name} or {double.name} ({single.alias}, {double.alias})"
 
     def __getitem__(self, name: str) -> Dtype:
-        """Return the dtype called `name`. Raises KeyError."""
         for dtype in (self.single, self.double):
             if dtype.name == name:
                 return dtype
         raise KeyError(name)
 
     def parse(self, workload: str, text: object) -> Dtype:
-        """Return the dtype with the name or alias `text`.
-
-        Raises
-        ------
-        UsageError
-            `workload` has no such dtype; the message gives the closest.
-        """
+        """Return the dtype with the name or alias `text`. Raises UsageError."""
         dtypes = (self.single, self.double)
         names = {word: dtype for dtype in dtypes for word in (dtype.name, dtype.alias)}
         if isinstance(text, str) and text in names:
             return names[text]
         closest = closest_name(str(text).lower(), names)
-        hint = f"did you mean {names[closest].name}?" if closest else self._names()
+        hint = f"choose from: {self.single.name}, {self.double.name}"
+        hint = f"did you mean {names[closest].name}?" if closest else hint
         raise UsageError(f"{workload} has no dtype {quoted(text)}; {hint}")
 
     def fitting(self, stored: str) -> Dtype | None:
         """Return the dtype that holds all values of a stored dtype; None if neither does.
 
-        Parameters
-        ----------
-        stored : str
-            A name or an array-protocol code with byte order, as ">f8".
+        `stored`: a name, or an array-protocol code with byte order, as ">f8".
         """
         code = stored.lstrip("<>=|")
         name = _CODES.get(code, code)
@@ -112,6 +93,3 @@ class DtypeChoice(msgspec.Struct, frozen=True):
         if name in _FITS_DOUBLE or name == self.double.name:
             return self.double
         return None
-
-    def _names(self) -> str:
-        return f"choose from: {self.single.name}, {self.double.name}"

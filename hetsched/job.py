@@ -43,8 +43,7 @@ def _integer(low: int, high: int) -> Meta:
 # `description` completes the message for a wrong value: "priority: 20 should be an integer ...".
 Text = Annotated[str, Meta(pattern=_UTF8, description="text that UTF-8 can encode")]
 WorkloadName = Annotated[
-    str,
-    Meta(min_length=1, pattern=_UTF8, description="a workload's name, or module:qualname"),
+    str, Meta(min_length=1, pattern=_UTF8, description="a workload's name, or module:qualname")
 ]
 DeviceNames = Annotated[
     tuple[Text, ...], Meta(description='a str like "cpu,gpu0", or a sequence of names')
@@ -226,10 +225,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 def checked(kind: type[T], **fields: Any) -> T:
     """Make a `kind`, a record with limits, of `fields`.
 
-    Raises
-    ------
-    UsageError
-        The first field that is wrong, its value and what it should be.
+    Raises UsageError: the first field that is wrong, its value and what it should be.
     """
     try:
         return msgspec.convert(fields, kind)

@@ -27,18 +27,11 @@ _UNRECLAIMABLE = (("total_rss", "total_shmem"), ("anon", "shmem"))
 
 @dataclass(frozen=True)
 class ControlGroups:
-    """The control groups of a process, as files.
-
-    Attributes
-    ----------
-    membership : Path
-        The process's list of its groups.
-    root : Path
-        Where the hierarchies are mounted. In a container the groups above its own aren't there.
-    """
+    """The control groups of a process, as files."""
 
     membership: Path = Path("/proc/self/cgroup")
     root: Path = Path("/sys/fs/cgroup")
+    """Where they are mounted. In a container the groups above its own aren't there."""
 
     def memory_limit(self) -> float:
         """Return the bytes that these groups may have at most; inf: no limit."""
@@ -93,10 +86,7 @@ def free_memory() -> float:
 def resolve_size(text: str, total: int, key: str) -> int:
     """Return the bytes of "70%" of `total`, or of a plain size such as "4GiB".
 
-    Raises
-    ------
-    ConfigError
-        Neither; the message names the configuration's `key`.
+    Raises ConfigError, which names the configuration's `key`.
     """
     match = _PERCENT.match(text.strip())
     if match:

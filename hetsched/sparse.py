@@ -53,14 +53,8 @@ class SparseMatrix:
         return data, indices, indptr
 
     def check(self, shapes: Shapes) -> None:
-        """Check which arrays are given, and their shapes.
-
-        Raises
-        ------
-        UsageError
-            Some but not all of the three are given.
-        DataError
-            Their shapes or dtypes can't be those of a sparse matrix.
+        """Raise UsageError if some but not all of the three arrays are given, DataError if their
+        shapes or dtypes can't be those of a sparse matrix.
         """
         missing = [name for name in self.arrays if name not in shapes]
         if len(missing) == len(PARTS):
@@ -95,12 +89,7 @@ def sparse_arrays(name: str, matrix: Any) -> Mapping[str, np.ndarray]:
     Nothing is copied of a matrix in CSR format whose entries are sorted and unique, and whose
     dtypes fit. Otherwise the caller's matrix stays as it was.
 
-    Raises
-    ------
-    UsageError
-        The input has no name.
-    DataError
-        Not square, or its indices are out of range.
+    Raises UsageError if the input has no name, DataError if it can't be a square sparse matrix.
     """
     if not name:
         raise UsageError('arrays: give the sparse matrix its name, such as {"A": A}')

@@ -294,9 +294,9 @@ class RandomMachine:
         self._answers.popleft()()
 
     def _finish(self, device: str, chunk: Chunk) -> None:
-        before = self.dispatcher.done_units(device)
+        before = sum(each.done for each in self.dispatcher.progress())
         self.dispatcher.finish_chunk(device, chunk.id, self.now)
-        units = self.dispatcher.done_units(device) - before
+        units = sum(each.done for each in self.dispatcher.progress()) - before
         assert units in (0, chunk.count)
         self._count(chunk.first, units)
 
