@@ -112,10 +112,7 @@ class JobRequest(OpenRequest):
     """Submit or Follow: `answer` gets the Job once it has a number, the Job its states."""
 
     def __init__(
-        self,
-        request: messages.Submit | messages.Follow,
-        job: Job,
-        renew: Renew | None = None,
+        self, request: messages.Submit | messages.Follow, job: Job, renew: Renew | None = None
     ) -> None:
         super().__init__(request)
         self._job, self._renew = job, renew

@@ -289,8 +289,7 @@ class _Times(msgspec.Struct):
         Meta(gt=0, le=MAX_TIMEOUT, description=f"seconds, above 0 and at most {MAX_TIMEOUT:.0f}"),
     ]
     reconnect: Annotated[
-        float,
-        Meta(ge=0, le=MAX_TIMEOUT, description=f"seconds from 0 to {MAX_TIMEOUT:.0f}"),
+        float, Meta(ge=0, le=MAX_TIMEOUT, description=f"seconds from 0 to {MAX_TIMEOUT:.0f}")
     ]
 
 

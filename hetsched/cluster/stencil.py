@@ -34,15 +34,7 @@ from hetsched.cluster.coordinator import (
     Membership,
     table,
 )
-from hetsched.cluster.mapping import (
-    Grid,
-    Ints,
-    Mapping,
-    Tree,
-    cheapest_flows,
-    quotas,
-    tree_flows,
-)
+from hetsched.cluster.mapping import Grid, Ints, Mapping, Tree, cheapest_flows, quotas, tree_flows
 from hetsched.cluster.regions import Box, Held, Shape, covers, rectangles
 from hetsched.errors import JobFailed, TryAgain, UsageError
 from hetsched.text import number
@@ -148,7 +140,7 @@ class StencilOutcome:
         return "\n".join([head, *table(names, self.work), *self.warnings])
 
     def record(self) -> dict[str, Any]:
-        names = (
+        names = [
             "blocks",
             "width",
             "continued",
@@ -157,7 +149,7 @@ class StencilOutcome:
             "again",
             "checkpoints",
             "seconds",
-        )
+        ]
         return {
             "steps": self.job.steps,
             **{name: getattr(self, name) for name in names},

@@ -74,7 +74,6 @@ class Reduction:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, first: int, end: int, value: Any) -> None:
-        """Add the result of some units; report what is now known from unit 0 on."""
         with self._lock:
             self._parts[first] = (end, value)
             while self.known in self._parts:
@@ -108,7 +107,6 @@ class Race:
             self._warm_ups -= 1
 
     def is_others_turn(self) -> bool:
-        """Return whether the other way is to compute the next block, or call."""
         if self.is_over:
             return False
         for is_other, seconds in self._seconds.items():
@@ -170,7 +168,6 @@ class Call:
         return not any(isinstance(each, Stored) for each in (*self.split, *self.outputs))
 
     def in_context(self, f: Callable[..., Any], *arguments: Any) -> Any:
-        """Call `f` with the context variables of the caller of `map`."""
         return self.context.copy().run(f, *arguments)
 
     def compute_chunk(

@@ -269,17 +269,16 @@ def make_call(
             positions.append((False, len(whole)))
             whole.append(np.asarray(array.array) if isinstance(array, Stored) else array)
             continue
+        positions.append((True, len(split)))
         if isinstance(array, Stored):
             number = array.axis if number is None else number
             if array.axis != number:
                 raise DataError(f"axis {axis} isn't the same in all arrays: give it from 0 on")
-            positions.append((True, len(split)))
             split.append(array)
             continue
         number = checked_axis(axis, array, f"array {position}") if number is None else number
         if array.ndim <= number:
             raise DataError(f"array {position} has shape {array.shape}: it has no axis {number}")
-        positions.append((True, len(split)))
         split.append(np.moveaxis(array, number, 0))
     if not split:
         raise UsageError("all arrays are broadcast: there is nothing to divide")

@@ -86,10 +86,6 @@ class Map(Workload):
     inputs = ()
     writes_all = True
 
-    @property
-    def can_verify(self) -> bool:
-        return False
-
     def load(self, p: Mapped) -> int:
         return p.load
 

@@ -41,11 +41,7 @@ class Outputs:
     """
 
     def __init__(
-        self,
-        call: Call,
-        out: Any = None,
-        shape: Sequence[int] | None = None,
-        identity: str = "",
+        self, call: Call, out: Any = None, shape: Sequence[int] | None = None, identity: str = ""
     ) -> None:
         self._call, self._shape = call, None if shape is None else tuple(shape)
         self._layouts: tuple[Layout, ...] | None = None
@@ -199,7 +195,6 @@ class Outputs:
             self.discard()
 
     def discard(self) -> None:
-        """Remove files that haven't been completed."""
         self._layouts = None
         if self._call.progress is not None:
             self._call.progress.finished = ()

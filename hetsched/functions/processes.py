@@ -10,11 +10,10 @@ import functools
 import math
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from hetsched.errors import HetschedError, JobFailed, UsageError, plug_in_error
@@ -139,11 +138,6 @@ class ProcessFunction(Function):
     Params = ProcessParams
     in_threads = "no"
     takes_any_layout = False
-
-    def infer(
-        self, explicit: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
-    ) -> ProcessParams:
-        return msgspec.convert(dict(explicit), ProcessParams)
 
     def arrays(self, p: FunctionParams) -> Sequence[ArraySpec]:
         assert isinstance(p, ProcessParams)

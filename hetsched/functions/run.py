@@ -36,7 +36,6 @@ from hetsched.units import format_bytes
 
 if TYPE_CHECKING:
     from hetsched.client.job import Job
-    from hetsched.local import Local
 
 MAX_KINDS = 1000
 """Kinds of calls whose results' layout and speed are remembered; with more, all are forgotten."""
@@ -234,10 +233,10 @@ class Run:
             with session.busy():
                 compute_in_threads(call, done, end, min(kind.alone), session.cores)
         else:
-            local = session.local()
-            begun = time.perf_counter()  # its start isn't part of what a call costs
+            session.local()  # its start isn't part of what a call costs
+            begun = time.perf_counter()
             with session.busy():
-                self._compute_by_jobs(kind, done, end, local)
+                self._compute_by_jobs(kind, done, end)
         seconds = time.perf_counter() - begun
         kind.divided.append(seconds / rest)
         if units := sum(chunk for chunk, _ in call.busy):
@@ -246,13 +245,12 @@ class Run:
         self.saved = (self.saved or 0.0) + min(kind.alone) * rest - seconds
 
     def _is_short(self, kind: Kind, units: int) -> bool:
-        """Return whether threads share these units, since the engine would cost too much."""
         call = self._call
         if self._is_always or not call.is_in_memory or call.twins or kind.peak or kind.holds_lock:
             return False
         return session.cores > 1 and min(kind.alone) * units / session.cores < session.short
 
-    def _compute_by_jobs(self, kind: Kind, done: int, end: int, local: Local) -> None:
+    def _compute_by_jobs(self, kind: Kind, done: int, end: int) -> None:
         """Compute units by a job; by several if what each has done is noted after it."""
         call = self._call
         # Threads note what they compute themselves.
@@ -266,7 +264,7 @@ class Run:
                 granules = int(segment / max(per_unit, 1e-9)) // call.granule
                 stop = min(end, done + max(1, granules) * call.granule)
             begun = time.perf_counter()
-            self._compute_by_job(kind, done, stop, local)
+            self._compute_by_job(kind, done, stop)
             if progress is not None:
                 progress.add(done, stop)
             per_unit, done = (time.perf_counter() - begun) / (stop - done), stop
@@ -338,7 +336,7 @@ class Run:
             call.fail(error, first, end)
             raise
 
-    def _compute_by_job(self, kind: Kind, done: int, end: int, local: Local) -> None:
+    def _compute_by_job(self, kind: Kind, done: int, end: int) -> None:
         call = self._call
         call.offset = done
         arrays: dict[str, np.ndarray] = {}
@@ -361,14 +359,14 @@ class Run:
             work=1 << (kind.peak - 1).bit_length() if kind.peak else 0,
         )
         if kind.peak:
-            self._fit_memory(kind.peak, local)
+            self._fit_memory(kind.peak)
         can_leave = kind.holds_lock and not kind.stays
-        if can_leave and self._has_computed_in_processes(kind, params, done, end, local, out):
+        if can_leave and self._has_computed_in_processes(kind, params, done, end, out):
             return
         with registered(call) as number:
             arrays[CALL] = np.array([number])
             begun = time.perf_counter()
-            seconds = self._run_job(local, reference(call.twins), arrays, out, params)
+            seconds = self._run_job(reference(call.twins), arrays, out, params)
             whole = time.perf_counter() - begun
         call.raise_failure()
         if seconds is not None:
@@ -376,11 +374,11 @@ class Run:
         if call.reduction is not None and call.reduction.known < call.load:
             raise InternalError(f"units from {call.reduction.known} on weren't reduced")
 
-    def _fit_memory(self, peak: int, local: Local) -> None:
+    def _fit_memory(self, peak: int) -> None:
         """State the memory that the call takes, and leave cores out for which there is none."""
         name, free = function_name(self._call.f), free_memory()
         text = f"takes {format_bytes(peak)} a unit; {format_bytes(int(free))} are free"
-        infos = local.devices()[0]
+        infos = session.local().devices()[0]
         cores = [info.name for info in infos if info.is_plain_core]
         fitting = cores_with_memory(cores, peak, free)
         if len(fitting) < len(cores) and not self._options.get("devices"):
@@ -390,13 +388,7 @@ class Run:
         calls.remark(name, [text])
 
     def _has_computed_in_processes(
-        self,
-        kind: Kind,
-        common: FunctionParams,
-        done: int,
-        end: int,
-        local: Local,
-        out: dict[str, np.ndarray],
+        self, kind: Kind, common: FunctionParams, done: int, end: int, out: dict[str, np.ndarray]
     ) -> bool:
         """Return whether processes have computed units; else threads must. Raises what the
         function raises, by computing the same block here.
@@ -406,7 +398,7 @@ class Run:
         failure: HetschedError | None = None
         try:
             try:
-                self._run_job(local, processes.REFERENCE, arrays, out, params)
+                self._run_job(processes.REFERENCE, arrays, out, params)
                 return True
             except HetschedError as error:
                 failure = error
@@ -422,12 +414,7 @@ class Run:
             del failure  # its traceback refers to this frame
 
     def _run_job(
-        self,
-        local: Local,
-        workload: str,
-        arrays: dict[str, Any],
-        out: dict[str, Any],
-        params: FunctionParams,
+        self, workload: str, arrays: dict[str, Any], out: dict[str, Any], params: FunctionParams
     ) -> float | None:
         """Run the call's job; return the seconds of its computing, None if the function raised.
 
@@ -438,7 +425,7 @@ class Run:
         try:
             options = {**self._options, **msgspec.to_builtins(params)}
             try:
-                job = local.submit(workload, arrays, out=out or None, **options)
+                job = session.local().submit(workload, arrays, out=out or None, **options)
                 job.result()
             except UsageError as error:
                 raise UsageError(str(error).replace("memory_limit", "memory")) from None
@@ -498,5 +485,4 @@ def _resident_bytes() -> int:
 
 
 def cores_with_memory(cores: Sequence[str], peak: int, free: float) -> list[str]:
-    """Return as many of the cores as can compute a unit at once, one at least."""
     return list(cores[: max(1, int(free // max(1, peak)))])

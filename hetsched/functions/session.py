@@ -57,7 +57,6 @@ class Session:
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
-        """Within this, devices work for a call."""
         with self._lock:
             self._is_disturbed = self._calls > 0
             self._calls += 1
@@ -111,12 +110,8 @@ class Session:
 session = Session()
 
 
-def _forget() -> None:
-    """The engine's threads don't survive a fork: a child starts its own."""
-    session.__init__()  # type: ignore[misc]
-
-
-os.register_at_fork(after_in_child=_forget)
+# The engine's threads don't survive a fork: a child starts its own.
+os.register_at_fork(after_in_child=session.__init__)  # type: ignore[misc]
 
 
 class Executor(ThreadPoolExecutor):

@@ -60,14 +60,7 @@ class Function(Workload):
     in_threads: Literal["no", "only"] = "only"  # functions aren't sent anywhere
     takes_any_layout = True
     writes_all = True
-    inputs = (
-        CALL,
-        *(f"{kind}{number}" for kind in "xw" for number in range(MAX_ARRAYS)),
-    )
-
-    @property
-    def can_verify(self) -> bool:
-        return False
+    inputs = (CALL, *(f"{kind}{number}" for kind in "xw" for number in range(MAX_ARRAYS)))
 
     def load(self, p: FunctionParams) -> int:
         return p.load
@@ -75,7 +68,7 @@ class Function(Workload):
     def infer(
         self, explicit: Mapping[str, Any], arrays: Mapping[str, tuple[tuple[int, ...], str]]
     ) -> FunctionParams:
-        return msgspec.convert(dict(explicit), FunctionParams)
+        return msgspec.convert(dict(explicit), self.Params)
 
     def arrays(self, p: FunctionParams) -> Sequence[ArraySpec]:
         return [
@@ -105,7 +98,6 @@ CUDA_OPENCL = Function("cuda", "opencl")
 
 
 def reference(kinds: Iterable[str]) -> str:
-    """Return the reference of the workload of functions with twins for `kinds` of GPUs."""
     return f"{__name__}:{'_'.join(sorted(kinds)).upper() or 'CORES'}"
 
 
@@ -149,7 +141,6 @@ _numbers = itertools.count(1)
 
 @contextlib.contextmanager
 def registered(call: Call) -> Iterator[int]:
-    """Make a call known to the kernels of its job, by a number."""
     number = next(_numbers)
     _calls[number] = call
     try:

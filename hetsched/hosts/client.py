@@ -389,6 +389,12 @@ class ClusterClient:
             raise errors.Cancelled("the job was cancelled")
 
 
+def _by_name(arrays: Any) -> dict[str, Any]:
+    if arrays is None:
+        return {}
+    return dict(arrays) if isinstance(arrays, Mapping) else {"": arrays}
+
+
 class _Resolved:
     """A job with all parameters, `p`, and inputs. Raises UsageError, DataError, InputMissing."""
 
@@ -399,8 +405,7 @@ class _Resolved:
         self.inputs: dict[str, Any] = {}
         """Of np.ndarray, or `Stored` where hosts read the file."""
         self.paths: dict[str, str] = {}
-        given = {} if arrays is None else arrays
-        given = dict(given) if isinstance(given, Mapping) else {"": given}
+        given = _by_name(arrays)
         if "" in given:
             if self.plug_in.only_input is None:
                 raise errors.UsageError(
@@ -544,11 +549,11 @@ class _JobResults(_ResultFiles):
         # A job with one output has it without a name.
         names = {s.name: s.name if len(specs) > 1 else "" for s in specs}
         mains = [s.name for s in specs if s.name not in job.plug_in.optional_outputs]
-        given = out if isinstance(out, Mapping) else {} if out is None else {mains[0]: out}
-        if len(mains) > 1 and out is not None and not isinstance(out, Mapping):
-            raise errors.UsageError(f"out: there are several, {', '.join(names)}: name them")
-        if "" in given and len(mains) == 1:
-            given = {mains[0]: given[""], **{n: value for n, value in given.items() if n}}
+        given = _by_name(out)
+        if "" in given:
+            if len(mains) > 1:
+                raise errors.UsageError(f"out: there are several, {', '.join(names)}: name them")
+            given[mains[0]] = given.pop("")
         for name in given:
             if name not in names:
                 raise errors.UsageError(f"out: there is no output {name!r:.50}")

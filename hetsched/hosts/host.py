@@ -35,7 +35,6 @@ from hetsched.functions.map import make_call
 from hetsched.functions.named import function_error
 from hetsched.functions.run import run_call
 from hetsched.hosts import channel
-from hetsched.hosts.channel import HANDSHAKE, Channel, bytes_of, measure, receive_now, send_now
 from hetsched.hosts.grid_messages import Cells, Close, Copy, Open, layouts
 from hetsched.hosts.grid_run import GridRun, Runs
 from hetsched.hosts.shared_files import RowFile, read_rows, sees
@@ -70,7 +69,7 @@ class Host:
 
     def accept(self, connection: socket.socket) -> None:
         """Let a coordinator, or a host that measures, in, on another thread. Raises OSError."""
-        connection.settimeout(HANDSHAKE)
+        connection.settimeout(channel.HANDSHAKE)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._context is not None:
             connection = self._context.wrap_socket(
@@ -89,15 +88,15 @@ class Host:
         try:
             if isinstance(connection, ssl.SSLSocket):
                 connection.do_handshake()
-            hello = receive_now(connection, HANDSHAKE)
+            hello = channel.receive_now(connection, channel.HANDSHAKE)
             refusal = self._refusal(hello)
             with self._lock:
                 self._strangers.pop(connection, None)
             if refusal is None:
-                send_now(connection, channel.Hello(hetsched.__version__))
+                channel.send_now(connection, channel.Hello(hetsched.__version__))
                 Session(connection, hello.patience, self)
                 return
-            send_now(connection, channel.Refused(errors.to_record(refusal)))
+            channel.send_now(connection, channel.Refused(errors.to_record(refusal)))
             log.warning("a connection was refused: %s", refusal)
         except Exception as error:  # a stranger may send anything
             log.warning("a connection was refused: %s", error)
@@ -160,7 +159,7 @@ class Session(channel.Receiver):
         self._lock = threading.Lock()
         self._answering: threading.Thread | None = None
         self._pool = ThreadPoolExecutor(PARTS, "hetsched-part")
-        self._channel = Channel(connection, self, patience)
+        self._channel = channel.Channel(connection, self, patience)
         self._channel.start()
 
     def buffers(self, message: Any) -> Sequence[memoryview]:
@@ -168,7 +167,7 @@ class Session(channel.Receiver):
             return [memoryview(bytearray(message.size))]
         arrays = getattr(message, "arrays", ())
         self._arriving = [(x.name, np.empty(x.shape, x.dtype)) for x in arrays if not x.path]
-        return [bytes_of(array) for _, array in self._arriving]
+        return [channel.bytes_of(array) for _, array in self._arriving]
 
     def take(self, message: Any) -> None:
         host = self._host
@@ -221,7 +220,7 @@ class Session(channel.Receiver):
             answer = channel.Seen(number, sees(question.path, question.text))
         else:
             try:
-                link = measure(question.host, question.place, self._host.outgoing)
+                link = channel.measure(question.host, question.place, self._host.outgoing)
                 answer = channel.Measured(number, link)
             except errors.HetschedError as error:
                 answer = channel.Measured(number, error=errors.to_record(error))
@@ -286,7 +285,7 @@ class Session(channel.Receiver):
                 return
             answer = channel.Failed(part.epoch, part.first, part.count, record)
         if part.epoch > self._forgotten:
-            self._channel.send(answer, [bytes_of(array) for array in results.values()])
+            self._channel.send(answer, [channel.bytes_of(array) for array in results.values()])
 
     def _result(
         self, part: channel.Part, arrived: dict[str, np.ndarray]

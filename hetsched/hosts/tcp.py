@@ -20,7 +20,6 @@ import numpy as np
 from hetsched import errors
 from hetsched.cluster.coordinator import Added, Done, Failed, Lost, Share
 from hetsched.hosts import channel
-from hetsched.hosts.channel import PATIENCE, Channel, Place, bytes_of, greet
 from hetsched.hosts.grid_messages import Layout, Results, layouts
 from hetsched.hosts.shared_files import folder_of, read_rows, token_in
 
@@ -44,7 +43,7 @@ class ClusterSpec:
     store: Callable[[int, int, Rows], None]
     """(first, count, results of these units) in the thread that runs the job; it may raise."""
     paths: Mapping[str, str] = field(default_factory=dict)
-    out: Mapping[str, Place] = field(default_factory=dict)
+    out: Mapping[str, channel.Place] = field(default_factory=dict)
     folders: Collection[Path] = ()
     granule: int = 1
     """Units that are computed together."""
@@ -76,13 +75,13 @@ class Link(channel.Receiver):
         self.answer: Any = None
         """The last one, to a question of `TcpHosts.ask`."""
         self._arriving: dict[str, np.ndarray | Layout] = {}
-        self.channel = Channel(connection, self, hosts.patience, answers=True)
+        self.channel = channel.Channel(connection, self, hosts.patience, answers=True)
 
     def buffers(self, message: Any) -> Sequence[memoryview]:
         # Results go to their place once they are whole: the job may end meanwhile, or the host.
         results = message.results if isinstance(message, channel.Done | Results) else ()
         self._arriving = {x.name: x if x.path else np.empty(x.shape, x.dtype) for x in results}
-        return [bytes_of(array) for array in self._sent()]
+        return [channel.bytes_of(array) for array in self._sent()]
 
     def _sent(self) -> list[np.ndarray]:
         return [rows for rows in self._arriving.values() if isinstance(rows, np.ndarray)]
@@ -118,7 +117,7 @@ class Link(channel.Receiver):
 class TcpHosts:
     """Hosts that `join` connected to. One job at a time: `spec`."""
 
-    def __init__(self, patience: float = PATIENCE) -> None:
+    def __init__(self, patience: float = channel.PATIENCE) -> None:
         self.patience = patience
         self.spec: ClusterSpec | None = None
         self.grid: Any = None
@@ -188,7 +187,7 @@ class TcpHosts:
 
         Raises as `greet`.
         """
-        connection = greet(machine, address, token, context, self.patience)
+        connection = channel.greet(machine, address, token, context, self.patience)
         with self._changed:
             if self._has_ended.is_set():
                 connection.close()
@@ -241,7 +240,7 @@ class TcpHosts:
             link.kept = share.epoch
             whole = {name: np.ascontiguousarray(a) for name, a in spec.whole.items()}
             keep = channel.Keep(share.epoch, layouts(whole))
-            link.channel.send(keep, [bytes_of(a) for a in whole.values()])
+            link.channel.send(keep, [channel.bytes_of(a) for a in whole.values()])
         end, seen = share.first + share.count, self._seen.get(host, set())
         arrays, sent = [], []
         for name, array in spec.split.items():
@@ -257,7 +256,7 @@ class TcpHosts:
                     layout = Layout(name, layout.dtype, shape)
             arrays.append(layout)
             if not layout.path:
-                sent.append(bytes_of(rows))
+                sent.append(channel.bytes_of(rows))
         out = {name: place for name, place in spec.out.items() if folder_of(place.path) in seen}
         part = msgspec.structs.replace(
             spec.part, first=share.first, count=share.count, arrays=tuple(arrays), out=out

@@ -34,8 +34,7 @@ def test_every_format_gives_the_same_rows(format: str, make: Any) -> None:
 
 def test_unsorted_rows_with_duplicates_are_put_in_order_in_a_copy() -> None:
     matrix = scipy.sparse.csr_array(
-        (np.array([3.0, 1.0, 1.0, 5.0, 7.0]), [2, 0, 0, 1, 2], [0, 3, 4, 5]),
-        shape=(3, 3),
+        (np.array([3.0, 1.0, 1.0, 5.0, 7.0]), [2, 0, 0, 1, 2], [0, 3, 4, 5]), shape=(3, 3)
     )
 
     arrays = sparse_arrays("A", matrix)
@@ -76,11 +75,10 @@ def broken() -> Any:
         (broken(), "input A is not a valid sparse matrix: .*indices"),
     ],
 )
-def test_matrices_that_no_solver_can_use_are_refused(matrix: Any, message: str) -> None:
+def test_matrices_that_no_solver_can_use_or_without_a_name_are_refused(
+    matrix: Any, message: str
+) -> None:
     with pytest.raises(DataError, match=message):
         sparse_arrays("A", matrix)
-
-
-def test_a_matrix_without_a_name_is_refused() -> None:
     with pytest.raises(UsageError, match=r'give the sparse matrix its name, such as \{"A": A\}'):
-        sparse_arrays("", scipy.sparse.csr_array(np.eye(3)))
+        sparse_arrays("", matrix)
