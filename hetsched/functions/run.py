@@ -18,19 +18,12 @@ import msgspec
 import numpy as np
 
 from hetsched.errors import DataError, HetschedError, InternalError, JobFailed, UsageError
-from hetsched.functions import processes
+from hetsched.functions import processes, workload
 from hetsched.functions.call import HANDING, Call, Outdated, Race, compute_in_threads
 from hetsched.functions.function import asked, function_name, identity, twins_of
 from hetsched.functions.outputs import Outputs
 from hetsched.functions.session import SMALL, SPLIT, calls, session
-from hetsched.functions.workload import (
-    CALL,
-    FunctionParams,
-    Layout,
-    reference,
-    registered,
-    unit_layout,
-)
+from hetsched.functions.workload import FunctionParams
 from hetsched.machine_limits import free_memory
 from hetsched.units import format_bytes
 
@@ -106,7 +99,7 @@ def divided(
 class Kind:
     """What earlier calls of the same kind have shown. Times are seconds per unit."""
 
-    outputs: tuple[Layout, ...]
+    outputs: tuple[workload.Layout, ...]
     is_tuple: bool
     race: Race | None
     is_portable: bool
@@ -165,8 +158,8 @@ class Run:
         self._is_users = not function
         self._is_always = always or any(options.values())
         self.saved: float | None = None  # Seconds against one core; None: it wasn't divided
-        self._split = tuple(unit_layout(x) for x in call.split)
-        self._whole = tuple(Layout(w.shape, w.dtype.name) for w in call.whole)
+        self._split = tuple(workload.unit_layout(x) for x in call.split)
+        self._whole = tuple(workload.Layout(w.shape, w.dtype.name) for w in call.whole)
         self._key = (
             self._function, self._split, self._whole, call.positions, call.axis, call.overlap,
             call.mode, str(call.dtype), call.reduction is None, call.granule,
@@ -315,7 +308,7 @@ class Run:
         kind.alone.append(seconds)
         return kind, done
 
-    def _compute_first(self, first: int, end: int) -> tuple[Layout, ...]:
+    def _compute_first(self, first: int, end: int) -> tuple[workload.Layout, ...]:
         call, asked.is_true = self._call, False
         try:
             blocks = [x[first:end] for x in call.split]
@@ -355,7 +348,7 @@ class Run:
             function=function,
             split=self._split if arrays else (),
             whole=self._whole if arrays else (),
-            outputs=tuple(unit_layout(y) for y in call.outputs) if out else (),
+            outputs=tuple(workload.unit_layout(y) for y in call.outputs) if out else (),
             work=1 << (kind.peak - 1).bit_length() if kind.peak else 0,
         )
         if kind.peak:
@@ -363,10 +356,10 @@ class Run:
         can_leave = kind.holds_lock and not kind.stays
         if can_leave and self._has_computed_in_processes(kind, params, done, end, out):
             return
-        with registered(call) as number:
-            arrays[CALL] = np.array([number])
+        with workload.registered(call) as number:
+            arrays[workload.CALL] = np.array([number])
             begun = time.perf_counter()
-            seconds = self._run_job(reference(call.twins), arrays, out, params)
+            seconds = self._run_job(workload.reference(call.twins), arrays, out, params)
             whole = time.perf_counter() - begun
         call.raise_failure()
         if seconds is not None:
@@ -414,7 +407,7 @@ class Run:
             del failure  # its traceback refers to this frame
 
     def _run_job(
-        self, workload: str, arrays: dict[str, Any], out: dict[str, Any], params: FunctionParams
+        self, name: str, arrays: dict[str, Any], out: dict[str, Any], params: FunctionParams
     ) -> float | None:
         """Run the call's job; return the seconds of its computing, None if the function raised.
 
@@ -425,7 +418,7 @@ class Run:
         try:
             options = {**self._options, **msgspec.to_builtins(params)}
             try:
-                job = session.local().submit(workload, arrays, out=out or None, **options)
+                job = session.local().submit(name, arrays, out=out or None, **options)
                 job.result()
             except UsageError as error:
                 raise UsageError(str(error).replace("memory_limit", "memory")) from None

@@ -39,9 +39,8 @@ from hetsched.paths import is_path
 from hetsched.store.formats import open_array
 from hetsched.store.stored import Stored
 from hetsched.units import format_bytes, parse_time, quoted
-from hetsched.workload import ArraySpec, find
-from hetsched.workload.iterative import Blocks, Iterative
-from hetsched.workload.iterative import Rows as GridRows
+from hetsched.workload import ArraySpec, Blocks, Iterative, find
+from hetsched.workload import Rows as GridRows
 from hetsched.workload.protocol import sizes_as_text
 
 Follow = Callable[[Any], object] | None

@@ -115,11 +115,11 @@ class DaskHosts(TcpHosts):
         """Close all connections; the hosts stay."""
         super().close()
         logger = logging.getLogger("distributed.client")
-        logger.disabled = True  # of a scheduler that has gone it shows a traceback
+        was_disabled, logger.disabled = logger.disabled, True  # else it shows tracebacks
         try:
             self._dask.close(CLOSE)
         finally:
-            logger.disabled = False
+            logger.disabled = was_disabled
 
     def refusals(self) -> list[errors.HetschedError]:
         with self._changed:

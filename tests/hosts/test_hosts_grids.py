@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import LBM, TOKEN, Cluster, HostProcess
 
 import hetsched
 from hetsched import errors
@@ -25,6 +24,7 @@ from hetsched.hosts import channel
 from hetsched.hosts.client import ClusterClient
 from hetsched.hosts.grid_messages import Layout, Results
 from hetsched.hosts.tcp import Link, TcpHosts
+from tests.hosts.conftest import LBM, TOKEN, Cluster, HostProcess
 
 SHAPE = (180, 150)
 STEPS = 700
