@@ -1,6 +1,6 @@
 """Checks and measures hetsched on a GPU host, in at most nine minutes, from this repository alone.
 
-python3 -m benchmarks.gpu_check --out FOLDER [--wheels FOLDER] [--dry-run] [--only NAME,NAME]
+python3 -m benchmarks.gpu_check --out FOLDER [--wheels FOLDER] [--dry-run] [--only NAME ...]
 
 Each section runs in a separate process with a time limit, and writes FOLDER/NAME.json as it goes,
 so that a fault or a hang affects that section only. Imports only the standard library; packages
@@ -50,7 +50,7 @@ def main() -> int:
         for name in given.only or SECTIONS:
             summary.append(run(name, out, given.dry_run, environment, deadline))
             write(out / "summary.json", {"dry_run": given.dry_run, "sections": summary})
-            print(line(summary[-1]), flush=True)
+            print("{name:12} {seconds:6.1f} s  {state}".format_map(summary[-1]), flush=True)
     return 0 if all(section["state"] == "done" for section in summary) else 1
 
 
@@ -59,15 +59,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="folder for the JSON files")
     parser.add_argument("--wheels", type=Path, help="folder of wheels that this Python lacks")
     parser.add_argument("--dry-run", action="store_true", help="no GPU: a fake one, small sizes")
-    parser.add_argument("--only", type=names, help=f"some of {','.join(SECTIONS)}")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, metavar="NAME")
     return parser.parse_args()
-
-
-def names(text: str) -> list[str]:
-    chosen = text.split(",")
-    if unknown := set(chosen) - set(SECTIONS):
-        raise argparse.ArgumentTypeError(f"no section {', '.join(sorted(unknown))}")
-    return chosen
 
 
 def prepare(scratch: Path, wheels: Path | None) -> dict[str, str]:
@@ -103,20 +96,11 @@ def run(
         code: int | None = process.wait(limit)
     except subprocess.TimeoutExpired:
         code = None
-    end(process)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # so that nothing of it outlives it
+    process.wait()
     state = "took too long" if code is None else "done" if code == 0 else f"failed ({code})"
     return {"name": name, "state": state, "seconds": round(time.monotonic() - started, 2)}
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a section's process group, so that nothing of it outlives it."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def line(section: dict[str, Any]) -> str:
-    return f"{section['name']:12} {section['seconds']:6.1f} s  {section['state']}"
 
 
 def write(path: Path, content: Any) -> None:

@@ -245,20 +245,6 @@ def test_a_plan_that_fails_for_no_reason_is_one_of_memory_if_the_context_lives()
         bench.device.prepare(replace(bench.job(), chunk=1))
 
 
-def test_a_plan_that_fails_because_the_context_is_lost_ends_the_process() -> None:
-    failures: list[Exception] = [FailedPlan()]
-    bench = Bench(make=fickle(failures))
-    runtime = bench.runtime
-
-    def synchronize() -> None:
-        runtime.is_lost = not failures
-        runtime.check()
-
-    runtime.synchronize = synchronize  # type: ignore[method-assign]
-    with pytest.raises(DeviceFault, match="unusable"):
-        bench.device.prepare(bench.job())
-
-
 # ---- faults
 
 

@@ -64,7 +64,7 @@ class OnSimulatedRuntime(DeviceSuite):
 
 
 class TestAcceleratorInAnyOrder(OnSimulatedRuntime):
-    @pytest.fixture(autouse=True, params=range(20))
+    @pytest.fixture(autouse=True, params=range(8))
     def seeded(self, request: pytest.FixtureRequest) -> None:
         self.seed = request.param
 

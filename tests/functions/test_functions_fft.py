@@ -34,6 +34,7 @@ SCIPYS = {name: getattr(scipy.fft, name) for name in NAMES}
 NUMPYS = {name: getattr(np.fft, name) for name in NAMES if hasattr(np.fft, name)}
 
 pytestmark = pytest.mark.usefixtures("engine")
+of_one_engine = pytest.mark.parametrize("engine", ["cores"], indirect=True)
 
 
 @pytest.fixture
@@ -140,6 +141,7 @@ def test_ducc0_gives_what_scipy_gives(
 WIDTHS = itertools.count(100)
 
 
+@of_one_engine
 @pytest.mark.parametrize("name", NAMES)
 def test_some_calls_try_a_librarys_own_threads(name: str) -> None:
     if session.cores < 2:
@@ -231,9 +233,6 @@ import sys, numpy as np
 from scipy import fft
 print(__name__, sys.argv[1:], fft.fft2(np.ones((400, 64, 64)))[0, 0, 0].real)
 """
-
-
-of_one_engine = pytest.mark.parametrize("engine", ["cores"], indirect=True)
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

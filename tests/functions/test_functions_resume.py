@@ -21,7 +21,10 @@ from hetsched.functions.outputs import NewFile
 for name in ("h5py", "tifffile", "zarr"):
     library(name)
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = [
+    pytest.mark.usefixtures("engine"),
+    pytest.mark.parametrize("engine", ["cores"], indirect=True, scope="module"),
+]
 
 UNITS, LAST = 40, 30
 SCRIPT = f"""
@@ -130,7 +133,6 @@ def test_a_sync_that_fails_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     np.testing.assert_array_equal(np.load("y.npy"), 2 * script["X"])
 
 
-@pytest.mark.parametrize("engine", ["cores"], indirect=True)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_store_survives_the_end_of_the_process_while_it_gets_its_name(
     folder: Path, when: str
@@ -181,8 +183,7 @@ SEGMENT = 400
 """Units that two processes compute in a second at most: what is noted at once."""
 
 
-@pytest.mark.parametrize("engine", ["cores"], indirect=True)
-def test_what_processes_compute_is_noted_each_second(folder: Path, engine: str) -> None:
+def test_what_processes_compute_is_noted_each_second(folder: Path) -> None:
     Path("config.toml").write_text('[[device]]\nkind = "cpu"\ncount = 2\n')
     Path("locked.py").write_text(LOCKED)
     env = {**os.environ, "PYTHONPATH": ".", "HETSCHED_CONFIG": "config.toml", "LOG": "first"}

@@ -137,27 +137,6 @@ def test_a_hostile_file_is_one_line(tmp_path: Path, kind: str, what: Any) -> Non
     assert "\n" not in str(found.value)
 
 
-@pytest.mark.parametrize("kind", [".npy", ".zarr", ".h5", ".tif", ".raw"])
-def test_what_is_no_file_is_not_waited_for(tmp_path: Path, kind: str) -> None:
-    fifo, folder, loop = (tmp_path / f"{name}{kind}" for name in ("fifo", "folder", "loop"))
-    os.mkfifo(fifo)
-    folder.mkdir()
-    loop.symlink_to(loop)
-    layout = ":f4:1" if kind == ".raw" else ""
-    for path, error in ((fifo, DataError), (folder, DataError), (loop, InputMissing)):
-        with pytest.raises(error, match=path.name):
-            hetsched.map(doubled, f"{path}{layout}")
-
-
-def test_a_broken_chunk_is_named(tmp_path: Path) -> None:
-    path = Path(zarr_file(tmp_path))
-    for chunk in (path / "c" / "3").rglob("*"):
-        if chunk.is_file():
-            chunk.write_bytes(b"no chunk")
-    with pytest.raises(DataError, match=r"x\.zarr: units \d+ to \d+ can't be read: "):
-        hetsched.map(doubled, path)
-
-
 def test_what_can_not_be_opened_or_created(tmp_path: Path) -> None:
     hdf5(tmp_path)
     for path, error, message in (

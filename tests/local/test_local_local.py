@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import select
-import signal
 from collections.abc import Iterator
 
 import numpy as np
@@ -66,25 +63,3 @@ def test_an_abandoned_engine_leaves_no_process() -> None:
     assert psutil.wait_procs([process], timeout=60)[1] == []
     with pytest.raises(UsageError, match=r"this hetsched\.Local is closed"):
         local.devices()
-
-
-def test_a_job_waits_for_a_restart_if_it_may_not_use_what_is_ready() -> None:
-    config = parse(
-        "[[device]]\nkind = 'cpu'\ncount = 1\n"
-        "[[device]]\nkind = 'emulated'\nname = 'other'\ncompute = { unit = '1us' }\n",
-        "test",
-    )
-    with hetsched.Local(config, learn=False) as local:
-        x = plane(local, 1)
-        local.submit("fft", x).result(60)
-        local.switch_devices(disable=["other"])
-        core = os.pidfd_open(local.pids()["cpu0"])
-
-        def kill() -> None:  # the engine hears of it afterwards
-            signal.pidfd_send_signal(core, signal.SIGKILL)
-            select.select([core], [], [])
-
-        local._call(kill)
-        os.close(core)
-
-        assert local.submit("fft", x).result(60)[0, 0, 0] == 64
