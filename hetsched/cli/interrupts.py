@@ -26,10 +26,10 @@ def install_handler(end: Callable[[], object]) -> None:
 
     From `begin` on it raises KeyboardInterrupt instead.
     """
+    _unseen.clear()
+    _begun.clear()
     is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_default and threading.current_thread() is threading.main_thread():
-        _unseen.clear()
-        _begun.clear()
 
         def on_interrupt(number: int, frame: FrameType | None) -> None:
             _unseen.set()
