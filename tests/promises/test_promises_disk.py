@@ -107,6 +107,14 @@ def test_a_store_for_which_there_is_no_room_leaves_the_old_one_whole(
     until(lambda: sorted(os.listdir(small_disk)) == ["filler", "y.zarr"])
 
 
+@pytest.mark.root
+def test_a_job_without_room_for_its_checkpoints_is_refused(engine: Any, small_disk: Path) -> None:
+    fill(small_disk)
+    with refused(73, "c.npz: no room for"):
+        engine.submit("heat", grid="512x512", checkpoint=small_disk / "c.npz").result(60)
+    assert os.listdir(small_disk) == ["filler"]
+
+
 def test_a_write_that_fails_halfway_leaves_the_old_file_whole(tmp_path: Path, gate: Gate) -> None:
     (tmp_path / "out").mkdir()
     path = tmp_path / "out" / "y.npy"

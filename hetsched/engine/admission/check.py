@@ -649,8 +649,12 @@ def check_checkpoints(job: ResolvedJob, spec: JobSpec, *, is_readmitted: bool = 
     is_written = bool(spec.checkpoint) and not is_readmitted
     if is_written:
         enter(f"creating a file beside {spec.checkpoint}")
-        size = saved_bytes(job.workload, job.params)
-        output_files.create_file(spec.checkpoint, size, force=True).discard()
+        output = output_files.create_file(spec.checkpoint, 0, force=True)
+        try:  # without taking the room, which running jobs may need
+            size = saved_bytes(job.workload, job.params)
+            output_files.check_room(spec.checkpoint, output.fd, size)
+        finally:
+            output.discard()
     if spec.after:
         return
     problem = None
