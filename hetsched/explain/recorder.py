@@ -22,8 +22,6 @@ from hetsched.job import IterationSeconds
 
 MAX_SPANS = 4096
 """Up to this many iterations are kept each."""
-MAX_CELLS = 1 << 15
-"""Spans times devices: about 2 MB of JSON."""
 MIN_SPANS = 64
 MAX_MOVES = 500
 
@@ -56,7 +54,8 @@ class IterationRecorder:
         self._seconds = 0.0
         self._residual: float | None = None
         self._converged: bool | None = None
-        self._max_spans = max(MIN_SPANS, min(MAX_SPANS, MAX_CELLS // max(1, len(devices))))
+        # Spans times devices: about 2 MB of JSON
+        self._max_spans = max(MIN_SPANS, min(MAX_SPANS, (1 << 15) // max(1, len(devices))))
         self._spans: list[IterationSpan] = []
         self._span_length = 1
         self._constant: _Constant | None = None

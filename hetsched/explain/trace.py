@@ -25,8 +25,6 @@ DRAWN_PHASES = ("save", "transfer", "compute", "wait", "converge")
 """In the order in which they are drawn; the record has no order within an iteration."""
 MAX_LANES = 100
 """Thread numbers reserved for each phase: phases of one kind may overlap on some devices."""
-MAX_CLOCK_SKEW_NS = 1000
-"""Shorter overlaps are artefacts of reading clocks in sequence."""
 
 
 def trace(explanation: Explanation) -> dict[str, Any]:
@@ -109,7 +107,7 @@ def lanes(spans: Sequence[NumberedSpan]) -> list[list[NumberedSpan]]:
     for number, (start, end) in sorted(spans, key=lambda numbered: numbered[1]):
         for lane in filled:
             lane_end = lane[-1][1][1]
-            if lane_end <= start + MAX_CLOCK_SKEW_NS:
+            if lane_end <= start + 1000:  # clocks are read in sequence
                 begin = max(start, lane_end)
                 lane.append((number, (begin, max(begin, end))))
                 break

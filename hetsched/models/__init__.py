@@ -12,11 +12,11 @@ from hetsched.lazy import lazy_names
 
 if TYPE_CHECKING:
     from hetsched.models.confidence import Knot
-    from hetsched.models.device_model import DeviceModel
     from hetsched.models.functions import (
         Affine,
         Constant,
         Curve,
+        DeviceModel,
         PiecewiseLinear,
         Polyline,
         SpeedFunction,
@@ -41,8 +41,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "confidence": "Knot",
-        "device_model": "DeviceModel",
-        "functions": "Affine Constant Curve PiecewiseLinear Polyline SpeedFunction",
+        "functions": "Affine Constant Curve DeviceModel PiecewiseLinear Polyline SpeedFunction",
         "phases": "PhaseCurve",
         "splines": "Akima",
     },

@@ -27,9 +27,6 @@ from hetsched.models.windows import (
     smoothed,
 )
 
-MAX_POOLED = 30
-"""Observations pooled per size; more add no certainty."""
-
 Observed = tuple[float, float]
 """Units, seconds."""
 Times = dict[float, list[float]]
@@ -93,7 +90,7 @@ def _pool(
         factors[index] = factor
         for size, seconds in observations:
             times = pooled.setdefault(size, [])
-            if len(times) < MAX_POOLED:
+            if len(times) < 30:  # more add no certainty
                 times.append(seconds / factor)
     return pooled, factors
 

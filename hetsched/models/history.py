@@ -14,8 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from hetsched.models.confidence import robust_median
-from hetsched.models.device_model import DeviceModel
-from hetsched.models.functions import PiecewiseLinear
+from hetsched.models.functions import DeviceModel, PiecewiseLinear
 from hetsched.models.phases import PhaseCurve
 from hetsched.models.samples import MIN_SHARE, CurveName, Sample, medians
 from hetsched.models.windows import (
@@ -26,9 +25,6 @@ from hetsched.models.windows import (
     Windows,
     noise_deviation,
 )
-
-BASE_BYTES = 4000
-"""Memory of a history without samples, and of its models. Estimate."""
 
 
 class History:
@@ -71,7 +67,8 @@ class History:
 
     @property
     def nbytes(self) -> int:
-        return BASE_BYTES + sum([windows.nbytes for windows in self._curves.values()])
+        # Estimate: without samples, and of its models
+        return 4000 + sum([windows.nbytes for windows in self._curves.values()])
 
     def samples(self) -> list[Sample]:
         """Return all samples in use, by run; a History made of them is equal."""

@@ -106,7 +106,10 @@ class RaceRecord:
         """Return how much slower `variant` is than `other`; None if they never raced."""
         pair = (variant, other)
         if pair not in self._compared:
-            found = [_log_ratios(race.paces, variant, other) for race in self.races]
+            found = []
+            for race in self.races:
+                pairs = zip(race.paces.get(variant, ()), race.paces.get(other, ()), strict=False)
+                found.append([math.log(pace / rival) for pace, rival in pairs if pace and rival])
             comparison = None
             if any(found):
                 mean, half_width = _interval([ratio for ratios in found for ratio in ratios])
@@ -155,11 +158,6 @@ def race_paces(chunks: TimedChunks, variants: Sequence[str]) -> dict[str, list[f
         for kernel, variant in enumerate(variants):
             paces[variant].append(by_kernel.get(kernel))
     return paces
-
-
-def _log_ratios(paces: Paces, variant: str, other: str) -> list[float]:
-    pairs = zip(paces.get(variant, ()), paces.get(other, ()), strict=False)
-    return [math.log(pace / reference) for pace, reference in pairs if pace and reference]
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float]:

@@ -33,8 +33,6 @@ Copy = tuple[int, Span]
 
 MAX_OVERLAP_ALONE = 0.02
 """Largest overlapping fraction of a copy that still counts as one-way."""
-MIN_OVERLAP_DUPLEX = 0.5
-"""Smallest overlapping fraction of a copy that is evidence of the duplex rate."""
 MAX_SIZE_RATIO = 1.1
 """Sizes that differ by less are compared by their seconds per unit."""
 MIN_SHARE = 0.05
@@ -157,7 +155,7 @@ def _copies(observed: TimedChunks, chunks: TimedChunks) -> Iterator[Sample]:
             pace = paces[units]
             if pace is None or overlap <= MAX_OVERLAP_ALONE * seconds:
                 yield Sample(alone, units, seconds)
-            elif overlap >= MIN_OVERLAP_DUPLEX * seconds:
+            elif overlap >= 0.5 * seconds:
                 share = (pace * units - (seconds - overlap)) / overlap
                 if share >= MIN_SHARE:
                     yield Sample(beside, units, pace * units / share)

@@ -32,8 +32,6 @@ DEPTH = 5
 that a device has changed."""
 MAX_SIZES = 32
 """Sizes kept per curve; every run may add one."""
-SAMPLE_BYTES = 300
-"""Memory of one sample, and of what belongs to its size. Estimate for 64-bit Python."""
 MAX_STEP = 10.0
 """Ratio of two times, beyond what their sizes explain, from which they contradict each other: a
 kernel's steps may multiply to 6 between two sizes, and wild times are 20 times as long and more.
@@ -213,7 +211,8 @@ class Windows:
 
     @property
     def nbytes(self) -> int:
-        return SAMPLE_BYTES * sum(map(len, self._samples.values()))
+        # Estimate, of a sample and of what belongs to its size
+        return 300 * sum(map(len, self._samples.values()))
 
 
 def _slowdown(sample: Sample, known: SizedSamples, paces: Sequence[float]) -> float | None:

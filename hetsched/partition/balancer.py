@@ -73,8 +73,6 @@ UNBALANCED_RUNS = 2
 """Consecutive unbalanced runs after which trades (NEC) reconsider a balanced distribution."""
 MAX_SEARCH_RUNS = 30
 """Runs of one search per device; then the best is kept."""
-MAX_DISTRIBUTIONS = 256
-"""Distributions kept, the latest."""
 
 
 class Balancer:
@@ -269,7 +267,7 @@ class Balancer:
         if joined and hasattr(times, "__len__") and len(times) == len(shares) - joined:
             times = [*times, *[0.0] * joined]  # of a run that began without the newcomers
         shares = tuple(shares)
-        readings = self._learn(shares, times)
+        readings = self.learn(shares, times)
         self._is_running = False
         self._joined_meanwhile = 0
         self.iterations += 1
@@ -280,11 +278,8 @@ class Balancer:
         else:
             self._judge(shares, [reading or IterationSeconds() for reading in readings])
 
-    def learn(self, shares: Sequence[int], times: Sequence[DeviceTime]) -> None:
-        """Learn from a run with other shares than `ask` returned; it isn't judged."""
-        self._learn(tuple(shares), times)
-
-    def _learn(self, shares: Shares, times: Sequence[DeviceTime]) -> list[IterationSeconds | None]:
+    def learn(self, shares: Shares, times: Sequence[DeviceTime]) -> list[IterationSeconds | None]:
+        """Learn from a run, perhaps with other shares than `ask` returned; it isn't judged."""
         readings = parse_readings(times, shares)
         for i, (share, reading) in enumerate(zip(shares, readings, strict=True)):
             if reading is None or not share:
@@ -335,7 +330,7 @@ class Balancer:
         runs = self._runs.pop(shares, None) or deque(maxlen=DEPTH)
         runs.append(tuple(reading.busy for reading in readings))
         self._runs[shares] = runs
-        if len(self._runs) > MAX_DISTRIBUTIONS:
+        if len(self._runs) > 256:
             del self._runs[next(iter(self._runs))]
         imbalance, reason, patience = self._spread(shares, runs[-1]), BALANCED, 1
         if self._trading is not None:

@@ -42,8 +42,6 @@ MAX_STEPS = 400
 """Steps; a bracket of floats can be halved at most 64 times."""
 MAX_SECONDS = sys.float_info.max
 MIN_SECONDS = sys.float_info.min
-MIN_BRACKET = 4e-16
-"""Relative width of a bracket that contains at most one further float."""
 MAX_MOVED_UNITS = 1 << 22
 """Units that rounding may move; their times are all compared at once."""
 
@@ -275,7 +273,7 @@ def _equal_time_floor(inverse: TimeInverse, load: int) -> Units:
             break
         if low == MAX_SECONDS:
             raise infinite_time_error(load)
-        if high - low <= MIN_BRACKET * low:
+        if high - low <= 4e-16 * low:  # it contains at most one further float
             return _filled(
                 _floor(inverse, parts_low, low), _floor(inverse, parts_high, high), load
             )

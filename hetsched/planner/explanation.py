@@ -218,8 +218,6 @@ def _measured_timelines(plan: JobPlan, runs: Mapping[str, DeviceRun]) -> dict[st
 def _measured_timeline(
     chunks: Iterable[tuple[int, ChunkTimes]], zero: float, variants: Sequence[str]
 ) -> Timeline:
-    """Return (units, times) of each chunk as a timeline in seconds from `zero`, by start."""
-
     def since(span: Span | None) -> Span | None:
         return None if span is None else (span[0] - zero, span[1] - zero)
 

@@ -21,10 +21,6 @@ from hetsched.models.samples import CO_RUNNERS, CoRunners
 from hetsched.models.windows import MAX_STEP
 from hetsched.text import group_name
 
-MIN_BUSY_CORES = 0.75
-"""Part of the neighbouring cores that are busy when all are said to be: on a large machine one
-idle core makes no difference."""
-
 
 def co_runners_of(
     infos: Sequence[DeviceInfo], machine: Iterable[DeviceInfo] = ()
@@ -43,7 +39,7 @@ def co_runners_of(
             all_linked, all_cores = _beside(info, every)
             if info.is_modelled or not (linked or cores):
                 of_kind[kind] = "none"
-            elif linked >= all_linked and cores >= MIN_BUSY_CORES * all_cores:
+            elif linked >= all_linked and cores >= 0.75 * all_cores:  # one idle core is nothing
                 of_kind[kind] = "all"
             else:
                 of_kind[kind] = "some"

@@ -24,8 +24,6 @@ NEAREST: dict[CoRunners, tuple[CoRunners, ...]] = {
     "all": ("all", "some", "none"),
 }
 """All co-runners, the nearest first."""
-NEGLIGIBLE_SECONDS = 0.001
-"""Difference of times that isn't worth another plan, which takes about as long to make."""
 DEVICE_BYTES, SIZE_BYTES, CHUNK_BYTES = 10_000, 8, 150
 """Of a plan's device, with its models; of a chunk that is a size only, or a record. Estimates for
 64-bit Python."""
@@ -187,7 +185,7 @@ class JobPlan:
         if predicted is None:
             return math.inf
         error = abs(makespan - predicted)
-        return 0.0 if error <= NEGLIGIBLE_SECONDS else error / predicted
+        return 0.0 if error <= 1e-3 else error / predicted  # a plan takes about as long to make
 
     @property
     def nbytes(self) -> int:

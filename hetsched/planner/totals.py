@@ -27,10 +27,6 @@ from hetsched.plans.paper import factoring, paper_steps
 from hetsched.plans.recurrence import price
 from hetsched.plans.ring_search import best_plan
 
-MAX_CACHED = 128
-"""Results of each kind: a few loads for each device of a machine."""
-ESTIMATED_SHARES = 20
-"""Number of shares, spread evenly by ratio, at which times are estimated."""
 MIN_GAIN = 0.01
 """Relative gain below which a device keeps the chunks of its last run."""
 MAX_ADJUSTMENT = 0.05
@@ -59,7 +55,8 @@ class PlanCache:
         if key is None:
             return compute()
         if kind not in self._results:
-            self._results[kind] = BoundedCache(max_entries=MAX_CACHED)
+            # A few loads for each device of a machine
+            self._results[kind] = BoundedCache(max_entries=128)
         value: Value = self._results[kind].get_or_compute(key, compute)
         return value
 
@@ -109,7 +106,7 @@ class PlanTable:
     ) -> None:
         self._model, self._memory, self._overlap = model, memory, overlap
         self._schedule: Schedule = schedule
-        units = np.geomspace(1, load, ESTIMATED_SHARES).round().tolist()
+        units = np.geomspace(1, load, 20).round().tolist()
         self.units = np.array(sorted({*units}))  # np.unique imports another 20,000 lines of NumPy
         self.estimates = estimated_seconds(self.units, model, memory, overlap)
         self._plans: dict[int, tuple[DevicePlan, float]] = {}

@@ -20,7 +20,6 @@ from hetsched.models import DeviceModel
 from hetsched.models.validation import require_count
 from hetsched.units import format_bytes, quoted
 
-_INT = frozenset((int,))
 MAX_LISTED_CHUNKS = 6
 
 
@@ -165,7 +164,7 @@ def validate_request(
 
 
 def _integers(index: int, chunks: Any) -> tuple[int, ...]:
-    if type(chunks) is tuple and _INT.issuperset(map(type, chunks)):
+    if type(chunks) is tuple and set(map(type, chunks)) <= {int}:
         return chunks
     if not (isinstance(chunks, tuple | list) and all(map(_is_integer, chunks))):
         raise UsageError(

@@ -33,8 +33,6 @@ from hetsched.plans.costs import (
 from hetsched.plans.device_plan import DevicePlan, Overlap, require_type, validate_request
 from hetsched.plans.recurrence import Recurrence, Sizes, price, prices
 
-MAX_EXTRAPOLATION = 2.0
-"""Ratio of a chunk to the largest measured one above which a partial model only extrapolates."""
 MAX_END_SIZES = 160
 """Sizes of a first or third chunk to compare: all, or so many spread evenly by ratio."""
 MAX_BRANCHES = 12
@@ -153,7 +151,7 @@ def paper_steps(
     trusted = costs.largest
     if len(points):  # chunks stay near what a partial model has measured
         measured = float(max(point[0] for point in points))
-        trusted = min(trusted, max(1, round(MAX_EXTRAPOLATION * measured / coarse.granule)))
+        trusted = min(trusted, max(1, round(2 * measured / coarse.granule)))
     search = SubDistributionSearch(costs.up_to(trusted), overlap, room)
     return coarse.in_units(DevicePlan(_RemainingLoads(costs, memory, search, room).plan(share)))
 

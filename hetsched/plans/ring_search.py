@@ -39,22 +39,16 @@ from hetsched.plans.device_plan import (
 )
 from hetsched.plans.recurrence import Sizes, price, prices
 
-MOVED_PLACES = 6
-"""Places of chunks, and of new ones in between, at either end of a plan, between which units are
-moved."""
 MAX_CHEAP_CHUNKS = 512
 """Maximum chunks in the middle where small chunks cost less per unit."""
 KEPT = 24
 """Fastest recipes of which other ramps and sizes are tried. Where copies slow each other, as many
 plans are priced exactly: searches stretch copies instead."""
-SIZE_FACTORS = (0.5, 0.7, 0.85, 1.0, 1.15, 1.5, 2.0, 4.0)
-"""Sizes of the middle around a good one."""
 
 Ring = tuple[tuple[int, ...], int]
 """Chunks and slots."""
 Ramp = tuple[int, ...]
 
-MAX_RAMP_CHUNKS = 24
 NEARLY = 1 + EQUAL
 
 
@@ -112,7 +106,7 @@ def _moved(chunks: Sizes) -> Sizes:
     spaced[1::2] = chunks
     places = np.arange(len(spaced))
     from_end = np.minimum(places, places[::-1])
-    places = places[(from_end < MOVED_PLACES) | (from_end == len(chunks))]
+    places = places[(from_end < 6) | (from_end == len(chunks))]  # at both ends, and the middle
     to, source = (grid.ravel() for grid in np.meshgrid(places, places[spaced[places] > 0]))
     to, source = np.tile((to, source), 2)
     units = spaced[source]
@@ -211,7 +205,9 @@ class _RingSearch:
         others = []
         for recipe, (slots, sizes) in itertools.product(recipes, self._patterns.items()):
             if not isinstance(recipe.middle, tuple):
-                near = [recipe.middle * factor for factor in SIZE_FACTORS]
+                near = [
+                    recipe.middle * factor for factor in (0.5, 0.7, 0.85, 1.0, 1.15, 1.5, 2.0, 4.0)
+                ]
                 equal = {max(1.0, min(size, sizes[-1])) for size in near}
                 others += [recipe._replace(middle=size, slots=slots) for size in equal]
             elif sizes[0] != sizes[-1]:
@@ -322,7 +318,7 @@ def _just_in_time(first_size: int, tables: list[list[float]], overlap: Overlap) 
     arrived = computed = copied_out = 0.0  # ends of the last chunk's phases, without any wait
     sizes: list[int] = []
     size = first_size
-    while size < len(last) - 1 and len(sizes) < MAX_RAMP_CHUNKS:
+    while size < len(last) - 1 and len(sizes) < 24:
         sizes.append(size)
         arrived += first[size]
         computed = max(computed, arrived) + middle[size]

@@ -22,7 +22,6 @@ from hetsched.text import clean, clean_json, columns, number
 from hetsched.units import NUMBER_LIMIT, parse_size
 
 BALANCED = "relative spread of times that counts as balanced [%(default)s]"
-PAGING = ("rows", "reserve", "factor", "width")
 
 
 class Parser(argparse.ArgumentParser):
@@ -39,7 +38,8 @@ def size(text: str) -> float:
 
 
 def run_clarke(flags: argparse.Namespace) -> ExperimentResult:
-    given = {name: getattr(flags, name) for name in PAGING if getattr(flags, name) is not None}
+    paging = {name: getattr(flags, name) for name in ("rows", "reserve", "factor", "width")}
+    given = {name: value for name, value in paging.items() if value is not None}
     loads = given.pop("rows", clarke.LOADS)
     like = clarke.ClarkeSetting(loads[0], **given, linear=flags.linear)
     return clarke.run_experiment(loads, like=like, tolerance=flags.tolerance)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hetsched.device import ChunkTimes, DeviceInfo
+from hetsched.device import ChunkTimes, DeviceInfo, Timeline
 from hetsched.memory import MemoryDemand
 from hetsched.models import DeviceModel, SpeedFunction
 from hetsched.models.history import History
@@ -116,13 +116,16 @@ def _play(
         model = replace(
             model, compute=noisy(model.compute), h2d=noisy(model.h2d), d2h=noisy(model.d2h)
         )
-    times = timeline(assignment.plan, model, device.overlap)
+    return chunk_timings(timeline(assignment.plan, model, device.overlap))
+
+
+def chunk_timings(line: Timeline) -> ChunkTimings:
     return tuple(
         (
             chunk.units,
             ChunkTimes(copy_in=chunk.copy_in, compute=chunk.compute, copy_out=chunk.copy_out),
         )
-        for chunk in times.chunks
+        for chunk in line.chunks
     )
 
 

@@ -38,7 +38,6 @@ class LoopTrace:
 
     runs: tuple[LoopRun, ...]
     final: LoopRun  # with the shares finally chosen, if measured; else the last run
-    balanced: bool
     reason: str  # why the balancer stopped; "": the maximum number of runs came first
     optimum: LoopRun
 
@@ -103,7 +102,7 @@ def drive(
     chosen = balancer.ask().shares
     final = next((run for run in reversed(runs) if run.shares == chosen), runs[-1])
     optimum = best_split(machines, sum(chosen))
-    return LoopTrace(tuple(runs), final, balancer.balanced, balancer.reason, optimum)
+    return LoopTrace(tuple(runs), final, balancer.reason, optimum)
 
 
 def _busy_seconds(time: DeviceTime) -> float:

@@ -12,6 +12,7 @@ from hetsched.models import Affine, DeviceModel, PiecewiseLinear
 from hetsched.models.history import History
 from hetsched.models.samples import Sample, run_samples
 from hetsched.plans import DevicePlan, Mode, Overlap, timeline
+from hetsched.simulate.machine import chunk_timings
 
 Lists = list[list[int]]
 
@@ -142,10 +143,7 @@ def test_the_shares_of_a_device_are_learnt_from_one_run(duplex: tuple[float, flo
     truth = DeviceModel(Affine(0.0, 1e-3), Affine(1e-5, 2e-4), link, link, duplex=duplex)
     plan = DevicePlan(((8,) * 16,), Mode.RING, 3)
     times = timeline(plan, truth, Overlap.FULL)
-    done = [
-        (c.units, ChunkTimes(copy_in=c.copy_in, compute=c.compute, copy_out=c.copy_out))
-        for c in times.chunks
-    ]
+    done = chunk_timings(times)
     history = History()
 
     history.add(run_samples(done, plan.sub_distributions, 128, times.makespan))

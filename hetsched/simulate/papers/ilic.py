@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hetsched.device import ChunkTimes, DeviceInfo
+from hetsched.device import DeviceInfo
 from hetsched.memory import MemoryDemand
 from hetsched.models import Affine, DeviceModel, PiecewiseLinear, SpeedFunction
 from hetsched.models.confidence import robust_median
@@ -27,7 +27,13 @@ from hetsched.partition.distribution import Shares
 from hetsched.plans import DevicePlan, Overlap, timeline
 from hetsched.plans.paper import factoring, multi_installment
 from hetsched.simulate.curves import Paging
-from hetsched.simulate.machine import SimulatedDevice, SimulatedMachine, ideal_plan, makespan
+from hetsched.simulate.machine import (
+    SimulatedDevice,
+    SimulatedMachine,
+    chunk_timings,
+    ideal_plan,
+    makespan,
+)
 from hetsched.simulate.runs import Cell, ExperimentResult, LoopTrace, Table, drive, exact_times
 
 LOAD = 256
@@ -155,13 +161,7 @@ class _LearningGpu:
             learnt = DeviceModel(*self._curves.values())
             plan = multi_installment(share, learnt, MEMORY, overlap=self._overlap)
         played = timeline(plan, self._exact, self._overlap)
-        chunks = [
-            (
-                chunk.units,
-                ChunkTimes(copy_in=chunk.copy_in, compute=chunk.compute, copy_out=chunk.copy_out),
-            )
-            for chunk in played.chunks
-        ]
+        chunks = chunk_timings(played)
         for sample in run_samples(chunks, plan.sub_distributions, share, played.makespan):
             if sample.curve in self._times:
                 self._times[sample.curve].setdefault(sample.units, []).append(sample.seconds)
