@@ -79,6 +79,7 @@ MACHINE = [
     (("--batch", "1000000000000x512x512"), "the largest load that fits is", 65),
     (("--batch", "4x16x16", "--devices", "gpu0"), "gpu0 is not available", 69),
     (("--input", "short.npy"), "truncated", 65),
+    (("--input", "\udcff.npy"), "the name isn't UTF-8; rename the file", 65),
     (("--input", "a\nerror: b\x1b[31m\u202e[/x].npy"), "", 66),
     (("--input", "good.npy", "--output", "there.npy"), "exists", 73),
 ]
@@ -111,6 +112,7 @@ OTHERS: list[tuple[tuple[str, ...], str, int]] = [
     (("run", "no.such:Thing"), "no.such", 2),
     (("run", "toys:Toy", "--name", "\udcff"), "--name: '\\udcff' should be text in UTF-8", 2),
     (("submit", "toys:Toy", "--name", "\udcff"), "--name: '\\udcff' should be text", 2),
+    (("submit", "fft", "--input", "\udcff.npy"), "the name isn't UTF-8; rename the file", 65),
     (("stauts",), "did you mean 'status'?", 2),
     (("status", "--jsno"), "did you mean --json?", 2),
     (("show", "9" * 23), "ID", 2),

@@ -86,17 +86,6 @@ def test_a_limit_of_device_memory_needs_a_device_that_has_some(
         engine.submit("fft", batch="2x8x8", memory_limit="1MiB")
 
 
-@pytest.mark.parametrize("command", ["submit", "run"])
-def test_a_file_name_that_is_not_utf8_is_refused(
-    daemon: Daemon, tmp_path: Path, command: str
-) -> None:
-    path = f"{tmp_path}/\udcff.npy"
-    np.save(path, np.ones((2, 8, 8), "complex64"))
-    call = daemon.call(command, "fft", "--input", path)
-    assert call.code == 65
-    assert "the name isn't UTF-8; rename the file" in call.error
-
-
 @pytest.mark.parametrize("free", [0, 2, 3, 5])
 def test_a_job_without_descriptors_is_to_be_tried_again(
     local: hetsched.Local, tmp_path: Path, free: int
