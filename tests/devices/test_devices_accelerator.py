@@ -6,20 +6,51 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from accelerator_toys import Bench
 
+from hetsched.device import ChunkTimes, DeviceInfo
 from hetsched.device_process.arrays import ArenaArray
+from hetsched.devices.accelerator.device import Accelerator
 from hetsched.devices.accelerator.runtime import DeviceFacts, Fault
 from hetsched.devices.accelerator.simulated import VirtualTime
-from hetsched.devices.base import DeviceFault, DeviceOutOfMemory, MemoryKeeper
+from hetsched.devices.base import DeviceFault, DeviceJob, DeviceOutOfMemory, MemoryKeeper
 from hetsched.errors import DataError, Unavailable, UsageError
 from hetsched.testing.devices import cut, drive
 from hetsched.testing.simulated import StrictError, StrictRuntime
-from hetsched.testing.toys import Affine, ToyJob, ToyParams, Update
+from hetsched.testing.toys import Affine, Make, ToyJob, ToyParams, Update
 from hetsched.workload import Arrays, Kernel, KernelContext
 
 MIB = 1 << 20
 RESERVE = 512 * MIB
+GPU = DeviceInfo(name="gpu0", kind="cuda", identity="simulated GPU", link=True)
+
+
+class Bench(ToyJob):
+    """A job in chunks of `chunk` units, and its device."""
+
+    def __init__(
+        self,
+        runtime: StrictRuntime | None = None,
+        units: int = 12,
+        chunk: int = 2,
+        slots: int = 3,
+        make: Make | None = None,
+        folder: Path | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(Affine(make), ToyParams(units), folder)
+        self.runtime = runtime or StrictRuntime()
+        self.chunk, self.slots = chunk, slots
+        self.device = Accelerator(GPU, self.runtime, **settings)
+
+    def job(self, **settings: Any) -> DeviceJob:
+        return self.described("cpu", self.chunk, self.slots, **settings)
+
+    def run(self, job: DeviceJob | None = None) -> list[ChunkTimes]:
+        whole, rest = divmod(self.load, self.chunk)
+        chunks = cut([self.chunk] * whole + [rest] * (rest > 0))
+        times = drive(self.device, job or self.job(), chunks)
+        return [times[number] for number in sorted(times)]
+
 
 # ---- order and times
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from accelerator_toys import GPU
 from diffusing_workload import Diffusion, DiffusionParams
 from hetsched_workloads.heat import Heat
 from hetsched_workloads.jacobi import Jacobi
@@ -20,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from iterating_bench import CORE, IteratingBench
 
+from hetsched.device import DeviceInfo
 from hetsched.device_process import epochs
 from hetsched.devices.accelerator.device import Accelerator
 from hetsched.devices.accelerator.rows import piece_overhead, piece_sizes, spare_rows
@@ -32,6 +32,7 @@ from hetsched.testing.simulated import StrictRuntime
 from hetsched.transport.device_messages import CommandFailed
 from hetsched.workload import Rows
 
+GPU = DeviceInfo(name="gpu0", kind="cuda", identity="simulated GPU", link=True)
 GPU_SLOT = 1
 ROWS, COLUMNS = 64, 64
 X = np.random.default_rng(5).standard_normal((ROWS, COLUMNS))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,16 +8,26 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from accelerator_toys import Racing
 from device_bench import Bench, cut, drive
+from toys import Toy
 
 from hetsched.device import Chunk, DeviceInfo
 from hetsched.device_process.prepared_job import StepFailed
 from hetsched.devices.base import DeviceJob
 from hetsched.devices.cpu.device import CpuDevice, CpuKernels
 from hetsched.errors import UsageError
+from hetsched.testing.toys import Affine
+from hetsched.workload import Variant
 
 CORE = DeviceInfo(name="cpu0", kind="cpu", identity="test")
+
+
+class Racing(Toy):
+    """Has two variants that work, and one that doesn't."""
+
+    def variants(self, kind: str) -> Sequence[Variant]:
+        (working,), (_, broken) = super().variants(kind), Affine().variants(kind)
+        return [working, Variant("other", "1", working.make), broken]
 
 
 def racing(bench: Bench, *variants: str, rejected: dict[str, str] | None = None) -> DeviceJob:
