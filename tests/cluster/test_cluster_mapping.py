@@ -118,6 +118,23 @@ def test_the_papers_table_holds_and_fewer_blocks_move() -> None:
     assert all(row[7] <= dethier.MACHINES - 1 for row in moves.rows)
 
 
+@pytest.mark.parametrize("slow", [3, 2, 1])
+def test_the_cut_is_near_that_of_metis(slow: int) -> None:
+    pymetis = pytest.importorskip("pymetis")
+    grid = Grid((100, 100), corners=True, periodic=True)
+    powers, cuts = np.array([3.0] * 25 + [slow] * 25), []
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        tree, _ = spanning_tree(dethier.neighbourhood(50, 4, rng))
+        mapping = Mapping.shared_out(grid, tree, quotas(tree, len(grid), rng.permutation(powers)))
+        mapping.refine()
+        cuts.append(mapping.cut)
+    best, _ = pymetis.part_graph(
+        50, adjacency=grid.neighbours.tolist(), tpwgts=(powers / powers.sum()).tolist()
+    )
+    assert np.mean(cuts) <= 1.1 * best
+
+
 @pytest.mark.parametrize(
     "faulty",
     [
