@@ -8,10 +8,12 @@ from msgspec.structs import replace
 from hetsched.errors import ConfigError
 from hetsched.job import JobSpec
 from hetsched.store.journal_records import (
+    BLOCK,
     HistoryFilter,
     JobForgotten,
     JobUpdate,
     JournaledJob,
+    NumbersReserved,
 )
 from hetsched.store.output_files import PreparedOutput
 from tests.store.journal.journal_jobs import (
@@ -20,6 +22,7 @@ from tests.store.journal.journal_jobs import (
     CallQueue,
     accepted,
     contents_of,
+    crashed_copy,
     done,
     failed,
     open_journal,
@@ -56,6 +59,17 @@ def test_each_record_changes_its_job(path: Path) -> None:
     assert (jobs[3].starts, jobs[3].outputs) == (2, (OUTPUT,))
     assert (jobs[4].priority, jobs[4].held) == (7, True)
     assert (jobs[5].state, jobs[5].ended_at) == (done(5).state, START + 5)
+
+
+def test_numbers_that_may_have_been_given_are_skipped_after_a_crash(path: Path) -> None:
+    calls = CallQueue()
+    journal = open_journal(path, calls)
+    reserved = journal.load().next_number - 1 + BLOCK
+    write_and_wait(journal, calls, [NumbersReserved(reserved + 100)])
+    crashed = crashed_copy(path)
+    journal.close(PATIENCE)
+
+    assert contents_of(crashed).next_number == reserved + 101
 
 
 def test_a_second_daemon_is_refused(path: Path) -> None:
