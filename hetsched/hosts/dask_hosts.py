@@ -115,11 +115,12 @@ class DaskHosts(TcpHosts):
         """Close all connections; the hosts stay."""
         super().close()
         logger = logging.getLogger("distributed.client")
-        was_disabled, logger.disabled = logger.disabled, True  # else it shows tracebacks
+        hide = logging.Filter("none of Dask's")  # of a scheduler that has gone: a traceback
+        logger.addFilter(hide)
         try:
             self._dask.close(CLOSE)
         finally:
-            logger.disabled = was_disabled
+            logger.removeFilter(hide)
 
     def refusals(self) -> list[errors.HetschedError]:
         with self._changed:
