@@ -48,6 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("spectra.py", ["photographs.npy", "spectra.npy"], "", 0.0),
         ("denoise.py", ["photographs.npy"], r"([\d.]+) of the error left", 0.2),
         ("drift.py", [], r"off by at most ([\d.]+) pixels", 0.1),
+        ("textures.py", [], r"off from the variance by ([\d.]+)", 0.1),
         ("foam.py", ["foam.zarr"], r"([\d.]+) of voxels wrong", 0.03),
     ],
 )
