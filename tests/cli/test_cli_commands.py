@@ -47,6 +47,7 @@ def test_a_terminal_without_unicode_gets_escapes(
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     Path("µ—.toml").write_text('[[device]]\nkind = "cpu"\n')
     assert shell("config", "path", "µ—.toml").out.endswith("\\xb5\\u2014.toml\n")
+    assert "\\xb5\\u2014.txt" in shell("config", "path", "µ—.txt").error
 
 
 def test_a_full_disk_behind_standard_output_is_an_error() -> None:

@@ -27,6 +27,8 @@ pytestmark = [
 ]
 
 UNITS, LAST = 40, 30
+PIECE, MAX_THREADS = 4, 4
+"""Units that a thread computes at once, and threads that do."""
 SCRIPT = f"""
 import numpy as np, os, sys
 import hetsched
@@ -38,6 +40,8 @@ def doubled(block, factor=2):
         raise ZeroDivisionError
     if os.path.exists("theirs") and {LAST} in block[:, 0]:
         os.rename("theirs", "y.zarr" if os.path.isdir("theirs") else "y.npy")
+    if os.path.exists("killed") and {LAST} in block[:, 0]:
+        os.abort()
     return factor * block
 
 X = np.repeat(np.arange({UNITS}.0)[:, None], 2**15, axis=1)
@@ -100,6 +104,23 @@ def test_only_what_is_missing_is_computed(folder: Path, out: str) -> None:
     assert {path.name for path in folder.iterdir()} == {"log", out}
 
 
+@pytest.mark.parametrize("engine", ["cores"], indirect=True)
+@pytest.mark.parametrize("out", ["y.npy", "y.zarr"])
+def test_after_the_end_of_the_process_too(folder: Path, out: str) -> None:
+    Path("killed").touch()
+    call = f"hetsched.map(doubled, X, out={out!r}, resume=True)"
+    command = [sys.executable, "-c", f"{SCRIPT}\n{call}"]
+    assert subprocess.run(command, check=False, timeout=120).returncode == -signal.SIGABRT
+    begun, done = {*computed()}, noted()
+    assert done < begun and len(begun - done) <= PIECE * MAX_THREADS
+    for name in ("killed", "log"):
+        Path(name).unlink()
+    subprocess.run(command, check=True, timeout=120)
+
+    assert computed() == sorted({*range(UNITS)} - done)
+    np.testing.assert_array_equal(read(out), 2 * module()["X"])
+
+
 @pytest.mark.parametrize("out", ["y.npy", "y.zarr"])
 def test_a_name_that_another_process_took_costs_nothing(folder: Path, out: str) -> None:
     script, theirs = module(), Path("theirs")
@@ -153,6 +174,20 @@ def test_a_store_survives_the_end_of_the_process_while_it_gets_its_name(
     assert Path("log").exists() == (when == "after")
     np.testing.assert_array_equal(read("y.zarr"), 2 * module()["X"])
     assert not list(folder.glob(".*"))
+
+
+def test_a_file_that_can_not_be_mapped_is_named_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(np.memmap):
+        def __new__(cls, *arguments: Any, **named: Any) -> Full:
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    done, script = interrupted("y.npy"), module()
+    with monkeypatch.context() as context:
+        context.setattr(np, "memmap", Full)
+        with pytest.raises(IOFailure, match=r"y\.npy: Cannot allocate memory"):
+            hetsched.map(script["doubled"], script["X"], out="y.npy", resume=True)
+    hetsched.map(script["doubled"], script["X"], out="y.npy", resume=True)
+    assert computed() == sorted({*range(UNITS)} - done)
 
 
 LOCKED = """

@@ -112,6 +112,21 @@ def test_a_grid_goes_on_without_a_host_that_ends(
     assert outcome.again < STEPS
 
 
+def test_a_host_that_comes_gets_cells(
+    cluster: Cluster,
+    start_host: Callable[..., HostProcess],
+    initial: np.ndarray,
+    expected: np.ndarray,
+) -> None:
+    client, hosts, _ = cluster
+    address = start_host().address
+    follow = After(4, lambda: hosts.join("host2", address, TOKEN, None))
+    job = client.submit("heat", initial, steps=STEPS, border=BORDER, follow=follow)
+    np.testing.assert_array_equal(job.result(120)["final"], expected)
+    assert job.outcome is not None
+    assert job.outcome.work["host2"].sweeps > 0  # type: ignore[union-attr]
+
+
 SCRIPT = """
 import json, sys
 import numpy as np
