@@ -104,7 +104,6 @@ def test_only_what_is_missing_is_computed(folder: Path, out: str) -> None:
     assert {path.name for path in folder.iterdir()} == {"log", out}
 
 
-@pytest.mark.parametrize("engine", ["cores"], indirect=True)
 @pytest.mark.parametrize("out", ["y.npy", "y.zarr"])
 def test_after_the_end_of_the_process_too(folder: Path, out: str) -> None:
     Path("killed").touch()
