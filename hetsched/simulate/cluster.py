@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from hetsched.cluster import (
+from hetsched.cluster.mapping import (
     Grid,
     Mapping,
     cheapest_flows,

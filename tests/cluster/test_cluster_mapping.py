@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched.cluster import (
+from hetsched.cluster.mapping import (
     Grid,
     Mapping,
     Tree,

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hetsched.cluster import Grid, Mapping, orders, quotas
+from hetsched.cluster import orders
 from hetsched.cluster.coordinator import Added, HostModels, Lost
 from hetsched.cluster.fake import FakeGridHosts
-from hetsched.cluster.mapping import Tree
+from hetsched.cluster.mapping import Grid, Mapping, Tree, quotas
 from hetsched.cluster.regions import Held, rectangles, transfers
 from hetsched.cluster.stencil import GridJob, StencilCoordinator, StencilOutcome
 from hetsched.errors import JobFailed, TryAgain

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetsched.cluster import (
+from hetsched.cluster.mapping import (
     Flow,
     Grid,
     Mapping,
