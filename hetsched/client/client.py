@@ -224,7 +224,7 @@ class Submission:
         out: ArrayOrPath | Mapping[str, ArrayOrPath] | None = None,
         force: bool = False,
     ) -> None:
-        ins, outs = _by_name("arrays", arrays), _by_name("out", out)
+        ins, outs = by_name("arrays", arrays), by_name("out", out)
         if not isinstance(force, bool | np.bool_):
             raise errors.UsageError(f"force: {quoted(force)} should be True or False")
         self._segments = segments
@@ -462,7 +462,7 @@ def _in_place(array: np.ndarray, segments: SharedArrays) -> job.ArenaRef:
     return ref
 
 
-def _by_name(parameter: str, arrays: Any) -> dict[str, ArrayOrPath]:
+def by_name(parameter: str, arrays: Any) -> dict[str, ArrayOrPath]:
     """Return arrays by name, with the three arrays of a sparse matrix in its place."""
     if arrays is None:
         return {}

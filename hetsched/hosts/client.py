@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from hetsched import errors, paths
-from hetsched.client.client import plain_value
+from hetsched.client.client import by_name, plain_value
 from hetsched.client.job import check_process
 from hetsched.cluster.coordinator import LINK, Coordinator, HostModels, Outcome
 from hetsched.cluster.stencil import SAVE_EVERY, StencilCoordinator, StencilOutcome
@@ -388,12 +388,6 @@ class ClusterClient:
             raise errors.Cancelled("the job was cancelled")
 
 
-def _by_name(arrays: Any) -> dict[str, Any]:
-    if arrays is None:
-        return {}
-    return dict(arrays) if isinstance(arrays, Mapping) else {"": arrays}
-
-
 class _Resolved:
     """A job with all parameters, `p`, and inputs. Raises UsageError, DataError, InputMissing."""
 
@@ -404,7 +398,7 @@ class _Resolved:
         self.inputs: dict[str, Any] = {}
         """Of np.ndarray, or `Stored` where hosts read the file."""
         self.paths: dict[str, str] = {}
-        given = _by_name(arrays)
+        given: dict[str, Any] = by_name("arrays", arrays)
         if "" in given:
             if self.plug_in.only_input is None:
                 raise errors.UsageError(
@@ -548,7 +542,7 @@ class _JobResults(_ResultFiles):
         # A job with one output has it without a name.
         names = {s.name: s.name if len(specs) > 1 else "" for s in specs}
         mains = [s.name for s in specs if s.name not in job.plug_in.optional_outputs]
-        given = _by_name(out)
+        given = by_name("out", out)
         if "" in given:
             if len(mains) > 1:
                 raise errors.UsageError(f"out: there are several, {', '.join(names)}: name them")
