@@ -451,12 +451,12 @@ def watched_memory(unit: int) -> Iterator[Callable[[], int]]:
     if unit < MIN_WATCHED:
         yield lambda: 0
         return
-    before = most = _resident_bytes()
+    before = most = _private_bytes()
     is_over = threading.Event()
 
     def taken() -> int:
         nonlocal most
-        most = max(most, _resident_bytes())
+        most = max(most, _private_bytes())
         return most - before
 
     def watch() -> None:
@@ -472,9 +472,10 @@ def watched_memory(unit: int) -> Iterator[Callable[[], int]]:
         thread.join()
 
 
-def _resident_bytes() -> int:
-    pages = Path("/proc/self/statm").read_text().split()[1]
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+def _private_bytes() -> int:
+    """Of the memory in place, without pages of files and shared memory."""
+    _, resident, shared, *_ = map(int, Path("/proc/self/statm").read_text().split())
+    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
 
 
 def cores_with_memory(cores: Sequence[str], peak: int, free: float) -> list[str]:
