@@ -13,7 +13,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy as np
 
 from hetsched import errors, paths
 from hetsched.client.client import by_name, plain_value
-from hetsched.client.job import check_process
+from hetsched.client.job import AWAKE_SECONDS, check_process
 from hetsched.cluster.coordinator import LINK, Coordinator, HostModels, Outcome
 from hetsched.cluster.stencil import SAVE_EVERY, StencilCoordinator, StencilOutcome
 from hetsched.functions.call import Call
@@ -64,6 +64,13 @@ class ClusterJob(Future[Any]):
         self._is_cancelled.set()
         return super().cancel() or not self.done()
 
+    def result(self, timeout: float | None = None) -> Any:
+        """Return the result, or raise what the job failed with; TimeoutError after `timeout` s."""
+        # A wait without an end sleeps through a Ctrl-C that comes at its very beginning.
+        while timeout is None and not wait([self], AWAKE_SECONDS).done:
+            pass
+        return super().result(timeout)
+
     def explain(self) -> str:
         """Return which host did what, as a table. Raises TryAgain before the end."""
         if self.outcome is None:
@@ -78,6 +85,8 @@ class ClusterClient:
         self._hosts, self._models = hosts, models or HostModels()
         self._epochs = itertools.count(1)
         self._pool = ThreadPoolExecutor(1, "hetsched-cluster")
+        # Ctrl-C while a pool starts its thread would have it start another one later.
+        self._pool.submit(int).result()
         self._jobs: set[ClusterJob] = set()
         self._lock = threading.Lock()
         self._is_open = True
@@ -192,7 +201,9 @@ class ClusterClient:
         except BaseException:
             results.discard()
             raise
-        return self._start(spec, results, follow)
+        job_over_hosts = ClusterJob()
+        self._start(job_over_hosts, spec, results, follow)
+        return job_over_hosts
 
     def map(  # noqa: PLR0913 - optional keywords
         self,
@@ -255,17 +266,21 @@ class ClusterClient:
                 block=call.with_overlap,
                 granule=outputs.granule,
             )
-            job = self._start(spec, results, follow)
+            job = ClusterJob()
             try:
+                self._start(job, spec, results, follow)
                 return job.result()
             except BaseException:  # such as Ctrl-C
                 job.cancel()
                 raise
 
     def _start(
-        self, spec: ClusterSpec | GridSpec, results: _MapResults | _JobResults, follow: Follow
-    ) -> ClusterJob:
-        job = ClusterJob()
+        self,
+        job: ClusterJob,
+        spec: ClusterSpec | GridSpec,
+        results: _MapResults | _JobResults,
+        follow: Follow,
+    ) -> None:
         job.add_done_callback(lambda _: results.discard())
         with self._lock:
             if not self._is_open:
@@ -274,7 +289,6 @@ class ClusterClient:
             self._jobs.add(job)
             self._pool.submit(self._run, job, spec, results, follow)
         job.add_done_callback(self._jobs.discard)
-        return job
 
     def _spec(self, job: _Resolved, results: _JobResults, options: dict[str, Any]) -> ClusterSpec:
         specs = job.specs

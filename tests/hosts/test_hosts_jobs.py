@@ -163,15 +163,18 @@ def interruptible() -> Iterator[None]:
 def test_ctrl_c_ends_a_map_on_the_hosts(cluster: Cluster) -> None:
     client, *_ = cluster
     ended: list[Outcome] = []
+    is_caught = threading.Event()
 
     def interrupt(outcome: Outcome) -> None:
         if not ended:
             os.kill(os.getpid(), signal.SIGINT)
+            is_caught.wait(60)
         ended[:] = [outcome]
 
     x = np.random.default_rng(0).random((400, 50))
     with pytest.raises(KeyboardInterrupt):
         client.map("numpy:sqrt", x, follow=interrupt)
+    is_caught.set()
     np.testing.assert_array_equal(client.map("numpy:abs", x), x)
     assert sum(work.units for work in ended[0].work.values()) < 400
 
