@@ -46,29 +46,28 @@ class Session:
         self._lock = threading.Lock()
         self._local: Local | None = None
         self._overheads = deque([FIRST_OVERHEAD] * REMEMBERED, maxlen=REMEMBERED)
-        self._calls = 0
+        self._calls: set[object] = set()
         self._is_disturbed = False
 
     def is_busy(self) -> bool:
         """Return whether the devices work for a call, which who asks will disturb."""
-        is_busy = self._calls > 0
+        is_busy = bool(self._calls)
         self._is_disturbed |= is_busy
         return is_busy
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
-        with self._lock:
-            self._is_disturbed = self._calls > 0
-            self._calls += 1
+        call = object()  # a number would be wrong for ever if Ctrl-C came beside `try`
         try:
+            self._is_disturbed = bool(self._calls)
+            self._calls.add(call)
             yield
         finally:
-            with self._lock:
-                self._calls -= 1
+            self._calls.discard(call)
 
     def stay_on_this_core(self) -> None:
         """Never divide a call, as if the devices were always busy."""
-        self._calls = 1
+        self._calls.add(self)
 
     def local(self) -> Local:
         with self._lock:
@@ -102,6 +101,7 @@ class Session:
     def close(self) -> None:
         with self._lock:
             local, self._local = self._local, None
+            self.__dict__.pop("cores", None)  # of the configuration that comes next
         if local is not None:
             atexit.unregister(self.close)
             local.close()

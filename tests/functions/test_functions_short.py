@@ -20,6 +20,12 @@ SECONDS = 60.0
 """For another thread to come; it never takes so long."""
 
 
+@pytest.fixture(autouse=True)
+def no_engine() -> None:
+    """And no configuration of other tests in this process."""
+    session.close()
+
+
 two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 
 
