@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import math
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -178,10 +178,14 @@ def stop(job: Job, local: Local, view: View | None = None) -> JobState:
 
 def watch_until(job: Job, view: View, deadline: float = math.inf) -> JobState:
     """Show the states of `job` until it has ended, or `deadline` (monotonic); return the last."""
+    # Ctrl-C within `concurrent.futures.wait` may leave the job locked for the client's thread.
+    has_ended = threading.Lock()
+    has_ended.acquire()
+    job.add_done_callback(lambda _: has_ended.release())
     while True:
         interrupts.reraise()
         state = job.progress()
         view.show(state)
         if isinstance(state, Ended) or time.monotonic() >= deadline:
             return state
-        concurrent.futures.wait([job], timeout=POLL_SECONDS)
+        has_ended.acquire(timeout=POLL_SECONDS)

@@ -66,6 +66,8 @@ MAX_ANSWER = 64 << 10
 RECONNECT_MS = 1000
 """Milliseconds until ZeroMQ tries again to connect: longer than the time in which a stopped daemon
 is noticed. It would take waiting requests to the next one, which doesn't know their token."""
+CLOSING_SECONDS = 5.0
+"""For the connection's thread to end; it may be in a callback that never returns."""
 
 _decode_reply: messages.Decoder[messages.Reply] = messages.Decoder(messages.Reply)
 _decode_answer: messages.Decoder[messages.SessionAnswer] = messages.Decoder(messages.SessionAnswer)
@@ -302,7 +304,8 @@ class Connection:
             return
         self._end(errors.UsageError("this client is closed; create another one"))
         if threading.current_thread() is not self._thread:
-            self._thread.join()
+            # Not for ever: Ctrl-C at a bad moment leaves a Future locked, for which it waits.
+            self._thread.join(CLOSING_SECONDS)
 
     def _end(self, error: errors.HetschedError) -> None:
         with self._lock:

@@ -13,7 +13,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +67,9 @@ class ClusterJob(Future[Any]):
     def result(self, timeout: float | None = None) -> Any:
         """Return the result, or raise what the job failed with; TimeoutError after `timeout` s."""
         # A wait without an end sleeps through a Ctrl-C that comes at its very beginning.
-        while timeout is None and not wait([self], AWAKE_SECONDS).done:
-            pass
+        while timeout is None and not self.done():
+            with contextlib.suppress(TimeoutError):
+                super().exception(AWAKE_SECONDS)
         return super().result(timeout)
 
     def explain(self) -> str:

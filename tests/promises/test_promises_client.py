@@ -143,6 +143,23 @@ def test_a_callback_may_not_wait_for_its_own_thread(engine: Any) -> None:
             in_a_callback(engine, act)
 
 
+def test_a_client_can_be_closed_while_a_callback_does_not_return(daemon: Daemon) -> None:
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def hangs(state: object) -> None:
+        has_begun.set()
+        may_end.wait(60)
+
+    with daemon.client() as client:
+        job = client.submit("fft", batch="1x8x8", hold=True)
+        job.add_done_callback(hangs)
+        job.cancel()
+        assert has_begun.wait(60)
+    may_end.set()
+    with refused(2, "closed"):
+        client.ping()
+
+
 def test_a_callback_of_local_may_make_calls_that_need_not_wait(local: hetsched.Local) -> None:
     devices, _ = in_a_callback(local, local.devices)
     assert {device.kind for device in devices} == {"cpu"}
