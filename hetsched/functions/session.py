@@ -59,8 +59,9 @@ class Session:
     def busy(self) -> Iterator[None]:
         call = object()  # a number would be wrong for ever if Ctrl-C came beside `try`
         try:
-            self._is_disturbed = bool(self._calls)
-            self._calls.add(call)
+            with self._lock:
+                self._is_disturbed = bool(self._calls)
+                self._calls.add(call)
             yield
         finally:
             self._calls.discard(call)
