@@ -37,6 +37,21 @@ FROM_CALLBACK = "can't be called from a callback, which would wait for itself; u
 """Error for waiting on the thread that delivers the jobs' states."""
 
 
+def wait_awake(future: Future[Any], timeout: float | None) -> bool:
+    """Wait for the end, and notice Ctrl-C; return False after `timeout` seconds.
+
+    Raises CancelledError.
+    """
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
+    while not future.done():
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        with contextlib.suppress(TimeoutError):
+            Future.exception(future, min(left, AWAKE_SECONDS))  # a Job's own may ask the daemon
+    return True
+
+
 def check_process(pid: int) -> None:
     """Raise UsageError in a fork of process `pid`: it must not use the sockets that it shares."""
     if os.getpid() != pid:
@@ -217,14 +232,10 @@ class Job(Future[Any]):
         """Wait for the end, and ask for the history of its iterations while it can be had."""
         if not self.done():
             check_process(self._pid)  # in a forked child, the result would never come
-        deadline = math.inf if timeout is None else time.monotonic() + timeout
-        while not self.done():
-            left = deadline - time.monotonic()
-            if left <= 0:
-                text = f"job {self.id} hasn't ended after {timeout:g} s; it continues"
-                raise errors.WaitTimeout(text)
-            with contextlib.suppress(TimeoutError):
-                super().exception(min(left, AWAKE_SECONDS))
+        if not wait_awake(self, timeout):
+            raise errors.WaitTimeout(
+                f"job {self.id} hasn't ended after {timeout:g} s; it continues"
+            )
         error = super().exception()
         value = error.result if isinstance(error, errors.JobFailed) else error or super().result()
         if type(value) is IterativeResult:  # isinstance takes a Python call here: it is a Mapping

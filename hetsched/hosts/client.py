@@ -21,7 +21,7 @@ import numpy as np
 
 from hetsched import errors, paths
 from hetsched.client.client import by_name, plain_value
-from hetsched.client.job import AWAKE_SECONDS, check_process
+from hetsched.client.job import check_process, wait_awake
 from hetsched.cluster.coordinator import LINK, Coordinator, HostModels, Outcome
 from hetsched.cluster.stencil import SAVE_EVERY, StencilCoordinator, StencilOutcome
 from hetsched.functions.call import Call
@@ -66,11 +66,8 @@ class ClusterJob(Future[Any]):
 
     def result(self, timeout: float | None = None) -> Any:
         """Return the result, or raise what the job failed with; TimeoutError after `timeout` s."""
-        # A wait without an end sleeps through a Ctrl-C that comes at its very beginning.
-        while timeout is None and not self.done():
-            with contextlib.suppress(TimeoutError):
-                super().exception(AWAKE_SECONDS)
-        return super().result(timeout)
+        wait_awake(self, timeout)
+        return super().result(0)
 
     def explain(self) -> str:
         """Return which host did what, as a table. Raises TryAgain before the end."""
