@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 from libraries import library
-from served import until
+from served import call_here, until
 
 import hetsched
 from hetsched import errors
 from hetsched.cli.hosts import hosts_screen
-from hetsched.cli.main import main
 
 dask, distributed = library("dask"), library("distributed")
 library("cryptography")
@@ -90,21 +89,22 @@ def test_a_killed_host_returns_and_a_stopped_worker_holds_up_nobody(
 
 
 def test_the_command_line_runs_jobs_over_hosts(
-    scheduler: Any, security: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    scheduler: Any, security: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     x, out = np.random.default_rng(0).random((6, 8, 8)), tmp_path / "y.npy"
     np.save(tmp_path / "x.npy", x)
     words = ["fft", "--input", str(tmp_path / "x.npy"), "--cluster", scheduler.scheduler_address]
     with dask.config.set(certificates(security)):
-        assert main(["run", *words, "--output", str(out), "--json"]) == 0
-        report = json.loads(capsys.readouterr().out)
+        ended = call_here(capfd, "run", *words, "--output", str(out), "--json")
+        assert ended.code == 0
+        report = json.loads(ended.out)
         np.testing.assert_array_equal(
             hetsched.map(np.sqrt, x, cluster=scheduler.scheduler_address), np.sqrt(x)
         )
-        assert main(["submit", *words]) == 0
-        assert "over hosts" in capsys.readouterr().out
+        ended = call_here(capfd, "submit", *words)
+        assert (ended.code, "over hosts" in ended.out) == (0, True)
         for flag in (["--priority", "3"], ["--detach"], ["--plot", str(tmp_path / "a.png")]):
-            assert main(["submit", *words, *flag]) == 2
+            assert call_here(capfd, "submit", *words, *flag).code == 2
     np.testing.assert_allclose(np.load(out), np.fft.fft2(x))
     assert report["schema"] == "hetsched.hosts/1"
     assert sum(host["units"] for host in report["hosts"]) == report["load"] == 6
@@ -151,15 +151,16 @@ def test_strangers_and_other_versions_are_refused_in_one_line(
 
 
 def test_links_and_what_hosts_do_are_shown(
-    scheduler: Any, security: Any, capsys: pytest.CaptureFixture[str]
+    scheduler: Any, security: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
     address = scheduler.scheduler_address
     scheduler.scale(2)
     scheduler.wait_for_workers(2)
     with dask.config.set(certificates(security)):
         hetsched.map(np.sqrt, np.ones((50, 2)), cluster=address)
-        assert main(["doctor", "--cluster", address, "--json"]) == 0
-        report = json.loads(capsys.readouterr().out)
+        ended = call_here(capfd, "doctor", "--cluster", address, "--json")
+        assert ended.code == 0
+        report = json.loads(ended.out)
         with hosts_screen(address, False) as lines:
             text = "\n".join(map(str, lines()))
     first, second = sorted(link["to"] for link in report["links"] if link["from"] == "here")
