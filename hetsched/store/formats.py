@@ -268,7 +268,11 @@ def open_place(place: ArrayPath, axis: int, closers: contextlib.ExitStack) -> np
     if not math.prod(found.shape):
         return np.empty(found.shape, found.dtype)
     order: Literal["C", "F"] = "F" if found.order == "F" else "C"
-    return np.memmap(place.file, found.dtype, "r", found.offset, found.shape, order)
+    try:
+        return np.memmap(place.file, found.dtype, "r", found.offset, found.shape, order)
+    except (OSError, ValueError):  # its header and its length were right a moment ago
+        message = "has been shortened or removed meanwhile"
+        raise DataError(f"{place.file}: {message}") from None
 
 
 def _opened(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
@@ -7,12 +8,13 @@ import tempfile
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched.errors import DataError, HetschedError, InputMissing
-from hetsched.store.formats import ArrayLayout, open_regular, read_header, read_whole
+from hetsched.store.formats import ArrayLayout, open_array, open_regular, read_header, read_whole
 
 
 def raw(path: Path, header: str, data: bytes = b"", version: bytes = b"\x01\x00") -> str:
@@ -149,3 +151,30 @@ def test_a_pipe_without_a_writer_is_empty(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
 
     assert read_whole(str(tmp_path / "fifo"), MOST) == b""
+
+
+def test_a_file_that_is_replaced_while_it_is_opened_is_the_old_one_the_new_one_or_an_error(
+    tmp_path: Path,
+) -> None:
+    long, short, path = np.ones(10**5), np.ones(3), tmp_path / "x.npy"
+    np.save(path, long)
+    is_done = threading.Event()
+
+    def replace() -> None:
+        while not is_done.is_set():
+            for array in (short, long):
+                np.save(tmp_path / "new.npy", array)
+                (tmp_path / "new.npy").rename(path)
+
+    thread = threading.Thread(target=replace)
+    thread.start()
+    try:
+        for _ in range(2000):
+            try:
+                with contextlib.ExitStack() as closers:
+                    assert open_array(path, 0, closers).shape in (long.shape, short.shape)
+            except DataError as error:
+                assert str(error).startswith(f"{path}: ")
+    finally:
+        is_done.set()
+        thread.join()
