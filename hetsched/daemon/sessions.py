@@ -321,8 +321,8 @@ class Sessions:
             for segment in other.held
         }
         total = nbytes + sum(self._arena.segment(each).nbytes for each in segments)
-        # What doesn't fit at all is the arena's to refuse.
-        if most < total and self._arena.used + nbytes <= self._arena.limit:
+        # What never fits is the arena's to refuse.
+        if most < total and nbytes <= self._arena.limit:
             raise errors.TryAgain(
                 f"arrays of one client may take {format_bytes(most)} of shared memory, the rest of"
                 f" {format_bytes(self._arena.limit)} (arena.limit in the config) is for others;"

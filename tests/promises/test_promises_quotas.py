@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -18,6 +19,8 @@ limit = 8
 limit = "32MiB"
 """
 TINY = {"batch": "1x8x8"}
+LARGE = {"batch": "16x256x256"}
+"""Results of 8 MiB."""
 SUBMIT = ("submit", "fft", "--batch", "1x8x8")
 
 
@@ -27,22 +30,27 @@ def daemon() -> Iterator[Daemon]:
         yield daemon
 
 
+def kept_results(daemon: Daemon, client: hetsched.Client, count: int) -> list[int]:
+    """Return the numbers of jobs that nobody has asked for results."""
+    with daemon.client() as submitter:
+        numbers = [submitter.submit("fft", **LARGE).id for _ in range(count)]
+    until(lambda: all(type(client.show(number)).__name__ == "Done" for number in numbers))
+    return numbers
+
+
 def test_results_are_kept_until_others_need_the_room_but_never_taken_from_who_has_them(
     daemon: Daemon, client: hetsched.Client
 ) -> None:
-    large = {"batch": "16x256x256"}
-    with daemon.client() as submitter:
-        numbers = [submitter.submit("fft", **large).id for _ in range(5)]
-    until(lambda: all(type(client.show(number)).__name__ == "Done" for number in numbers))
+    numbers = kept_results(daemon, client, 5)
     for number in numbers[:2]:  # the last job needed memory for its input, too
         with refused(66, "hetsched retry"):
             client.job(number).result(60)
     held = [client.job(number).result(60) for number in numbers[2:]]
     assert all(y.any() for y in held)
     with refused(75, "are in use"):
-        client.submit("fft", **large).result(60)
+        client.submit("fft", **LARGE).result(60)
     del held[0]
-    assert client.submit("fft", **large).result(60).any()
+    assert client.submit("fft", **LARGE).result(60).any()
     assert all(y.any() for y in held)
 
 
@@ -73,6 +81,8 @@ def test_one_client_leaves_others_room_in_the_queue(
 def test_one_client_leaves_others_room_in_the_shared_memory(
     daemon: Daemon, client: hetsched.Client
 ) -> None:
+    kept_results(daemon, client, 3)
+    gc.collect()  # tracebacks of an earlier test may refer to its arrays
     with daemon.client() as another:
         kept = [each.empty((3 << 20,), "uint8") for each in (client, another) for _ in range(4)]
         with refused(75, "one client"):
