@@ -321,8 +321,11 @@ class Sessions:
             for segment in other.held
         }
         total = nbytes + sum(self._arena.segment(each).nbytes for each in segments)
-        # What never fits is the arena's to refuse.
-        if most < total and nbytes <= self._arena.limit:
+        if total <= most:
+            return
+        in_use = sum(self._arena.segment(each).nbytes for each in self._in_use())
+        # What doesn't fit even if kept results make room is the arena's to refuse.
+        if in_use + nbytes <= self._arena.limit:
             raise errors.TryAgain(
                 f"arrays of one client may take {format_bytes(most)} of shared memory, the rest of"
                 f" {format_bytes(self._arena.limit)} (arena.limit in the config) is for others;"
@@ -338,10 +341,15 @@ class Sessions:
                 self._answer(session, say.Discarded(segment))
 
     def _on_memory_pressure(self, nbytes: int) -> None:
+        self._table.results.make_room(nbytes, self._in_use())
+
+    def _in_use(self) -> set[int]:
+        """Segments that clients hold or that unfinished jobs read and write."""
         in_use = {segment for session in self for segment in session.held}
         for unfinished in self._table.unfinished.values():
-            in_use.update(ref.segment for ref in arena_refs(unfinished.spec))
-        self._table.results.make_room(nbytes, in_use)
+            refs = arena_refs(unfinished.spec)
+            in_use.update(ref.segment for ref in refs if self._arena.holds(ref.segment))
+        return in_use
 
     def trim_if_idle(self) -> None:
         """Return memory to the system, unless somebody needs it within `warm_for`."""
