@@ -24,6 +24,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,9 +58,17 @@ OnEvent = Callable[[int, JobState], None]
 Renew = Callable[[JobSpec], JobSpec]
 """Passes a job's arrays to the next daemon, and returns the spec for it. TryAgain if one is lost.
 """
-Numbers = dict[int, "JobRequest"]
-"""A job's number at an earlier daemon -> what has submitted it again, which knows the one at this
-daemon."""
+
+
+@dataclass
+class PresentNumber:
+    """A job's number at the present daemon; None until that has accepted it."""
+
+    number: int | None = None
+
+
+Numbers = dict[int, PresentNumber]
+"""By a job's number at an earlier daemon; they hold no job, whose result may be large."""
 
 MAX_ANSWER = 64 << 10
 """Bytes of the longest answer."""
@@ -118,7 +127,7 @@ class JobRequest(OpenRequest):
     ) -> None:
         super().__init__(request)
         self._job, self._renew = job, renew
-        self._is_numbered = True  # Else it was submitted again, and hasn't been accepted yet
+        self._present = PresentNumber()
 
     def on_answer(self, answer: messages.Answer) -> bool:
         match answer:
@@ -158,22 +167,19 @@ class JobRequest(OpenRequest):
                 spec = self._renew(spec)
             self.request = replace(self.request, spec=spec)
             if self.answer.done():
-                numbers[self._job.id], self._is_numbered = self, False
+                self._present.number = None
+                numbers[self._job.id] = self._present
         return True
-
-    @property
-    def number(self) -> int | None:
-        return self._job.id if self._is_numbered else None
 
     def fail(self, error: errors.HetschedError) -> None:
         if self.answer.done():
-            self._is_numbered = True
+            self._present.number = self._job.id
             self._job.lost(error)
         super().fail(error)
 
     def _accept(self, ident: int, durability: str = "") -> None:
+        self._present.number = ident
         self._job.accepted(ident, durability)
-        self._is_numbered = True
         if not self.answer.done():
             self.answer.set_result(self._job)
 

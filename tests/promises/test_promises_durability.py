@@ -8,6 +8,7 @@ import shutil
 import signal
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
@@ -312,6 +313,17 @@ def test_wait_goes_on_with_the_next_daemon(mortal: Daemon, gate: Gate) -> None:
             out, _ = waiting.communicate(timeout=60)
     assert waiting.returncode == 0
     assert json.loads(out.splitlines()[-1])["state"] == "done"
+
+
+def test_a_result_is_freed_with_its_last_reference_after_a_restart_too(mortal: Daemon) -> None:
+    with mortal.client() as client:
+        job = client.submit("toys:Slow", units=100, milliseconds=20)
+        computes(job)
+        restart(mortal)
+        result = job.result(60)
+        reference = weakref.ref(result)
+        del job, result
+        until(lambda: reference() is None)
 
 
 def test_an_orderly_restart_continues_waiting_and_running_jobs(mortal: Daemon) -> None:
