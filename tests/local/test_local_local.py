@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import resource
 from collections.abc import Iterator
 
 import numpy as np
@@ -35,6 +38,16 @@ def test_an_array_of_another_engine_is_copied(local: hetsched.Local) -> None:
         results = [local.submit("fft", x).result(60)[0, 0, 0] for x in other_arrays]
     assert results == [64] * 8
     assert len(arrays) == 8
+
+
+@pytest.mark.skipif(
+    resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 2000, reason="few files may be open"
+)
+def test_devices_start_beside_a_thousand_open_files() -> None:
+    with contextlib.ExitStack() as opened, hetsched.Local(ONE_CORE, learn=False) as local:
+        for _ in range(1100):
+            opened.enter_context(open(os.devnull))
+        assert local.submit("fft", batch="1x8x8").result(60).any()
 
 
 def test_an_id_needs_a_daemon(local: hetsched.Local) -> None:

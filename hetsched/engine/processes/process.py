@@ -386,7 +386,9 @@ class Template:
         """Fork a process with these descriptors, the caller's; return its pid and pidfd."""
         try:
             sockets.send_message(self._sock, msgspec.json.encode(spec), [channel, stderr])
-            if not select.select([self._sock], [], [], FORK_SECONDS)[0]:
+            poll = select.poll()  # select() takes no descriptor above 1023
+            poll.register(self._sock, select.POLLIN)
+            if not poll.poll(FORK_SECONDS * 1000):
                 raise TimeoutError(f"no answer for {FORK_SECONDS} s")
             payload, (pidfd,) = sockets.receive_message(self._sock, MAX_ANSWER)
             return int(payload), pidfd
