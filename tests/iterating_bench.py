@@ -6,6 +6,7 @@ The bench is the engine: it allocates the arrays, sends commands and collects re
 from __future__ import annotations
 
 import contextlib
+import gc
 import socket
 import threading
 from collections import defaultdict
@@ -233,3 +234,4 @@ class IteratingBench:
         self.control.abort()
         self.devices.close()
         self.arena.close()
+        gc.collect()  # what devices have mapped, with its descriptors: processes would have ended

@@ -78,7 +78,6 @@ def test_a_ctrl_c_that_a_destructor_swallowed_is_raised() -> None:
         def __del__(self) -> None:
             signal.raise_signal(signal.SIGINT)
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     interrupts.install_handler(pytest.fail)
     interrupts.begin()
     Thing()

@@ -30,12 +30,18 @@ UNITS, LAST = 40, 30
 PIECE, MAX_THREADS = 4, 4
 """Units that a thread computes at once, and threads that do."""
 SCRIPT = f"""
-import numpy as np, os, sys
+import numpy as np, os, sys, threading
 import hetsched
 
 def doubled(block, factor=2):
     with open("log", "a") as log:
         log.writelines(f"{{unit}}\\n" for unit in block[:, 0].astype(int))
+    if {LAST} in block[:, 0] and (os.path.exists("broken") or os.path.exists("killed")):
+        for _ in range(500):  # until others have computed what is complete
+            with open("log") as log:
+                if len(log.readlines()) > {LAST}:
+                    break
+            threading.Event().wait(0.01)
     if os.path.exists("broken") and {LAST} in block[:, 0]:
         raise ZeroDivisionError
     if os.path.exists("theirs") and {LAST} in block[:, 0]:

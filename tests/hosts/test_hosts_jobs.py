@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
@@ -152,14 +152,6 @@ def test_a_cancelled_job_leaves_the_hosts_free_and_its_out_alone(cluster: Cluste
     assert (out == 7).all()
 
 
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_a_map_on_the_hosts(cluster: Cluster) -> None:
     client, *_ = cluster
     ended: list[Outcome] = []
