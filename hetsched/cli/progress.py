@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
-import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
 
 from hetsched.cli import interrupts
 from hetsched.cli.jobs import TURN, iteration_progress
@@ -146,16 +149,18 @@ def _headline(state: JobState) -> str:
     return ""
 
 
-def watch(job: Job, from_start: bool = True, is_local: bool = False) -> JobState:
-    """Show the progress of `job` until it has ended; return its last state. Flags as of JobLines.
+def watch(
+    job: Job, from_start: bool = True, is_local: bool = False, deadline: float = math.inf
+) -> JobState:
+    """Show `job` until it has ended, as `watch_until`. Flags as of JobLines.
 
     KeyboardInterrupt passes through after the screen has been restored.
     """
     if not has_bars():
-        return watch_until(job, JobLines(from_start, is_local))
+        return watch_until(job, JobLines(from_start, is_local), deadline)
     bars = JobBars()
     try:
-        return watch_until(job, bars)
+        return watch_until(job, bars, deadline)
     finally:
         bars.close()
 
@@ -178,14 +183,29 @@ def stop(job: Job, local: Local, view: View | None = None) -> JobState:
 
 def watch_until(job: Job, view: View, deadline: float = math.inf) -> JobState:
     """Show the states of `job` until it has ended, or `deadline` (monotonic); return the last."""
-    # Ctrl-C within `concurrent.futures.wait` may leave the job locked for the client's thread.
-    has_ended = threading.Lock()
-    has_ended.acquire()
-    job.add_done_callback(lambda _: has_ended.release())
+    interrupts.reraise()
+    sleep = sleeper(job)
     while True:
-        interrupts.reraise()
         state = job.progress()
         view.show(state)
         if isinstance(state, Ended) or time.monotonic() >= deadline:
             return state
-        has_ended.acquire(timeout=POLL_SECONDS)
+        sleep()
+
+
+def sleeper(*futures: Future[Any]) -> Callable[[], None]:
+    """Return what sleeps for POLL_SECONDS, or until another of `futures` ends, and raises Ctrl-C.
+
+    Within `concurrent.futures.wait` that may leave them locked for the client's thread, and one
+    just before a thread sleeps doesn't wake it.
+    """
+    ended: SimpleQueue[object] = SimpleQueue()
+    for future in futures:
+        future.add_done_callback(ended.put)
+
+    def sleep() -> None:
+        with contextlib.suppress(Empty):
+            ended.get(timeout=POLL_SECONDS)
+        interrupts.reraise()
+
+    return sleep

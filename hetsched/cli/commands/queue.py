@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import concurrent.futures
+import math
 import os
 import select
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -18,7 +18,7 @@ from hetsched import errors, units
 from hetsched.cli import flags, interrupts, jobs, terminal
 from hetsched.cli.app import command
 from hetsched.cli.flags import Force, JobNumber, JobNumbers, Json, SomeJobNumbers, option, switch
-from hetsched.cli.progress import watch
+from hetsched.cli.progress import sleeper, watch
 from hetsched.cli.terminal import answer, note, out, out_json, out_lines
 from hetsched.client.control import Control
 from hetsched.errors import HetschedError, UsageError
@@ -327,19 +327,18 @@ def wait(
 ) -> None:
     with Control() as daemon:
         futures = [daemon.job(number) for number in dict.fromkeys(numbers)]
-        if timeout is not None:
-            _, pending = concurrent.futures.wait(futures, timeout)
-            if pending:
-                late = ", ".join(str(job.id) for job in futures if job in pending)
-                text = f"jobs {late} haven't ended; they continue"
-                if len(pending) == 1:
-                    text = f"job {late} hasn't ended; it continues"
-                raise errors.WaitTimeout(f"after {units.format_seconds(timeout)}: {text}")
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
         states = []
         for job in futures:
-            states.append(state := watch(job, from_start=False))
+            states.append(state := watch(job, from_start=False, deadline=deadline))
             if json and isinstance(state, Ended):
                 out_json(state.report)
+    pending = [str(state.job) for state in states if not isinstance(state, Ended)]
+    if timeout is not None and pending:
+        text = f"jobs {', '.join(pending)} haven't ended; they continue"
+        if len(pending) == 1:
+            text = f"job {pending[0]} hasn't ended; it continues"
+        raise errors.WaitTimeout(f"after {units.format_seconds(timeout)}: {text}")
     for error in filter(None, map(jobs.error_of, states)):
         raise error
 
@@ -380,9 +379,10 @@ def _follow(numbers: Sequence[int], json: bool) -> None:
         follower = daemon.events(on_event, numbers)
         if not numbers:
             note("following all jobs; Ctrl-C ends it")
-        ended, _ = concurrent.futures.wait([follower.done, failed], return_when=FIRST_COMPLETED)
-        for future in ended:
-            future.result()
+        sleep = sleeper(follower.done, failed)
+        while not (follower.done.done() or failed.done()):
+            sleep()
+        (failed if failed.done() else follower.done).result()
 
 
 # ---- the daemon
