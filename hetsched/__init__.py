@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 from hetsched.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from hetsched import errors as errors
+    from hetsched import fft as fft
+    from hetsched import testing as testing
     from hetsched.client.client import Client
     from hetsched.client.job import Job, as_completed
     from hetsched.errors import (
@@ -88,6 +91,7 @@ __getattr__ = lazy_names(
         "functions.session": "Executor profile",
         "local": "Local",
     },
+    modules="errors fft testing",
 )
 
 
