@@ -158,10 +158,9 @@ def test_any_moment_is_good_for_ctrl_c(tmp_path: Path, tenths: int) -> None:
             process.send_signal(signal.SIGINT)
             _, err = process.communicate(timeout=60)
             # Only before our code has begun can the interpreter, which says so, ignore one.
-            assert err.startswith(("Exception ignored in", "Failed checking if argv[0] is"))
-    # Before that it is also the interpreter that ends, by the signal or in its own start.
-    interrupted_start = ("Fatal Python error: init", "Could not import runpy module", "Traceback")
-    assert process.returncode in (130, -signal.SIGINT) or err.startswith(interrupted_start)
+            assert "KeyboardInterrupt" in err
+    # Before that it may also end in its own start, with the words of the moment and a traceback.
+    assert process.returncode in (130, -signal.SIGINT) or "KeyboardInterrupt" in err
     assert psutil.wait_procs(children, 60)[1] == []
     assert not output.exists()
 
