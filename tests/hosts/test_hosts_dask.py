@@ -55,7 +55,8 @@ def test_workers_are_hosts_over_tls_and_later_ones_join(scheduler: Any, security
     with hetsched.Client(cluster=address, security=security) as client:
         x = np.random.default_rng(0).random((50, 20))
         np.testing.assert_array_equal(client.map("numpy:sqrt", x), np.sqrt(x))
-        count = len(client.hosts())
+        count = len(scheduler.workers)
+        assert len(client.hosts()) == count
         scheduler.scale(count + 1)
         client.wait_for_hosts(count + 1, timeout=60)
         np.testing.assert_array_equal(client.map("numpy:sqrt", x), np.sqrt(x))
