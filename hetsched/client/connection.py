@@ -605,7 +605,7 @@ class Session:
     def receive_pending(self) -> None:
         """Handle the daemon's notifications; set `is_lost` at the end of file."""
         with self.lock:
-            while not self.is_lost and self._readable(0):
+            while not self.is_lost and sockets.is_readable(self._socket, 0):
                 self._receive()
 
     def drop(self, segment: int, array: object = None) -> None:
@@ -657,9 +657,9 @@ class Session:
         try:
             sockets.send_message(self._socket, messages.encode(message), attached)
         except OSError:  # the daemon may have refused the session before it closed it
-            self.is_lost = not self._readable(0)
+            self.is_lost = not sockets.is_readable(self._socket, 0)
         while not self.is_lost:
-            if not self._readable(timeout):
+            if not sockets.is_readable(self._socket, timeout):
                 raise errors.TryAgain(
                     f"the daemon ({self._path.parent}) hasn't answered for {timeout:g} s"
                 )
@@ -667,11 +667,6 @@ class Session:
             if answer is not None:
                 return answer, fds
         return None, []
-
-    def _readable(self, seconds: float) -> bool:
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        return bool(poll.poll(seconds * 1000))
 
     def _receive(self) -> tuple[messages.SessionAnswer | None, list[int]]:
         """Return an answer; None for a notification and at the end of file."""

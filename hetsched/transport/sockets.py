@@ -13,6 +13,7 @@ import fcntl
 import functools
 import os
 import re
+import select
 import socket
 import struct
 from collections.abc import Sequence
@@ -72,6 +73,16 @@ def receive_message(sock: socket.socket, limit: int, flags: int = 0) -> tuple[by
             f"a message over {limit} bytes or {MAX_FDS} descriptors; it was truncated"
         )
     return payload, list(fds)
+
+
+def is_readable(source: socket.socket | int, seconds: float | None = None) -> bool:
+    """Wait until `source` can be read, by default for ever; return whether it can.
+
+    Not by select(), which takes no descriptor above 1023.
+    """
+    poll = select.poll()
+    poll.register(source, select.POLLIN)
+    return bool(poll.poll(None if seconds is None else seconds * 1000))
 
 
 def close_all(fds: Sequence[int]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import select
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,6 +24,7 @@ from hetsched.errors import HetschedError, UsageError
 from hetsched.job import SCHEMA, Done, Ended, Failed, JobState, Queued
 from hetsched.paths import FORMAT_NAMES
 from hetsched.text import parameters
+from hetsched.transport import sockets
 
 if TYPE_CHECKING:
     from hetsched.client.job import Job
@@ -437,7 +437,7 @@ def stop() -> None:
             text = f"the daemon, pid {pid}, has ended: {error.strerror}"
             raise errors.Unavailable(text) from None
         daemon.drain(now=True)
-    select.select([process], [], [])  # readable when the process has ended
+    sockets.is_readable(process)  # when the process has ended
     os.close(process)
     out(f"stopped the daemon, pid {pid}")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import select
 import signal
 import socket
 import subprocess
@@ -184,11 +183,7 @@ class DeviceLink(ABC):
         return True
 
     def _has_ended(self, seconds: float) -> bool:
-        if self.end_fd < 0:
-            return True
-        poller = select.poll()
-        poller.register(self.end_fd, select.POLLIN)
-        return bool(poller.poll(int(seconds * 1000)))
+        return self.end_fd < 0 or sockets.is_readable(self.end_fd, seconds)
 
     def close(self) -> None:
         """Release what is left after the end. Idempotent."""
@@ -386,9 +381,7 @@ class Template:
         """Fork a process with these descriptors, the caller's; return its pid and pidfd."""
         try:
             sockets.send_message(self._sock, msgspec.json.encode(spec), [channel, stderr])
-            poll = select.poll()  # select() takes no descriptor above 1023
-            poll.register(self._sock, select.POLLIN)
-            if not poll.poll(FORK_SECONDS * 1000):
+            if not sockets.is_readable(self._sock, FORK_SECONDS):
                 raise TimeoutError(f"no answer for {FORK_SECONDS} s")
             payload, (pidfd,) = sockets.receive_message(self._sock, MAX_ANSWER)
             return int(payload), pidfd
