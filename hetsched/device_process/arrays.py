@@ -73,7 +73,7 @@ class Attachments:
         else:
             mapping = map_unpopulated(fd, command.nbytes)
             self._objects[command.key] = np.frombuffer(mapping, np.uint8)
-            self._populating[command.key] = populate(mapping)
+            self._populating[command.key] = _populate(mapping, file)
 
     def detach(self, keys: Iterable[int]) -> None:
         for key in keys:
@@ -125,6 +125,10 @@ class Attachments:
         if attached is None:
             raise InternalError(f"array {stored.array!r}: nothing is attached as {stored.key}")
         return attached
+
+
+def _populate(mapping: mmap.mmap, file: OpenFile) -> Iterator[int]:
+    yield from populate(mapping, file.fd)
 
 
 # ---- the shared tail

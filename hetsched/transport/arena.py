@@ -66,6 +66,8 @@ SLOW_SECONDS, SLOW_WALL_SECONDS = 0.1, 1.0
 others' pages to make room. By the wall clock more, since the machine may be busy."""
 PAUSE_SECONDS = 60.0
 """After such an attempt or a failed one, none is made for this time."""
+LOCK_ATTEMPTS, LOCK_PAUSE = 200, 0.001
+"""To have a piece for this process alone, and seconds between two: a piece takes some 3 ms."""
 
 
 class Segment:
@@ -389,7 +391,7 @@ class Arena:
 def map_segment(fd: int, nbytes: int) -> mmap.mmap:
     """Map all of a segment, with its pages in place. Raises as `map_unpopulated`."""
     mapping = map_unpopulated(fd, nbytes)
-    for _ in populate(mapping):
+    for _ in populate(mapping, fd):
         pass
     return mapping
 
@@ -423,15 +425,15 @@ def map_unpopulated(fd: int, nbytes: int) -> mmap.mmap:
     return mapping
 
 
-def populate(mapping: mmap.mmap) -> Iterator[int]:
-    """Put the pages in place, one block for each value: the bytes in place so far.
+def populate(mapping: mmap.mmap, fd: int) -> Iterator[int]:
+    """Put the pages of `fd` in place, one block for each value: the bytes in place so far.
 
     Where memory is short, pages are left to be allocated at their first use.
     """
     size = len(mapping)
     for start in range(0, size, BLOCK_BYTES):
         end = min(start + BLOCK_BYTES, size)
-        _huge_pages.collapse(mapping, start, end)
+        _huge_pages.collapse(mapping, fd, start, end)
         try:
             mapping.madvise(MADV_POPULATE_READ, start, end - start)
         except OSError as error:
@@ -454,7 +456,7 @@ class HugePages:
     def __init__(self) -> None:
         self._next_attempt = 0.0
 
-    def collapse(self, mapping: mmap.mmap, start: int, end: int) -> None:
+    def collapse(self, mapping: mmap.mmap, fd: int, start: int, end: int) -> None:
         """Make huge pages of the bytes from `start` to `end`, as far as they fill whole ones."""
         first = -(-start // HUGE_BYTES) * HUGE_BYTES
         last = end // HUGE_BYTES * HUGE_BYTES
@@ -464,21 +466,49 @@ class HugePages:
             began, used = time.monotonic(), time.thread_time()
             if began < self._next_attempt:
                 return
-            done, stop = True, min(piece + PIECE_BYTES, last)
-            # The kernel refuses where no page is in place. It takes a huge page from the NUMA node
-            # of the small pages that are there: where these are interleaved, the first ones of all
-            # huge pages would be on one node.
-            with memoryview(mapping) as view:
-                for number in range(piece // HUGE_BYTES, stop // HUGE_BYTES):
-                    stride = number * TOUCHED_STRIDE * mmap.PAGESIZE % HUGE_BYTES
-                    _ = view[number * HUGE_BYTES + stride]
-            try:
-                mapping.madvise(MADV_COLLAPSE, piece, stop - piece)
-            except OSError:
-                done = False
+            stop = min(piece + PIECE_BYTES, last)
+            with _alone(fd, piece, stop - piece) as is_alone:
+                done = is_alone and self._collapse(mapping, piece, stop)
             now, used = time.monotonic(), time.thread_time() - used
             if not done or used > SLOW_SECONDS or now - began > SLOW_WALL_SECONDS:
                 self._next_attempt = now + PAUSE_SECONDS
+
+    def _collapse(self, mapping: mmap.mmap, start: int, end: int) -> bool:
+        # The kernel refuses where no page is in place. It takes a huge page from the NUMA node
+        # of the small pages that are there: where these are interleaved, the first ones of all
+        # huge pages would be on one node.
+        with memoryview(mapping) as view:
+            for number in range(start // HUGE_BYTES, end // HUGE_BYTES):
+                stride = number * TOUCHED_STRIDE * mmap.PAGESIZE % HUGE_BYTES
+                _ = view[number * HUGE_BYTES + stride]
+        try:
+            mapping.madvise(MADV_COLLAPSE, start, end - start)
+        except OSError:
+            return False
+        return True
+
+
+@contextlib.contextmanager
+def _alone(fd: int, start: int, nbytes: int) -> Iterator[bool]:
+    """Lock a range of a segment; yield False if another process had it all the time.
+
+    Processes that map a fresh segment at the same time would keep each other from making huge
+    pages: the kernel refuses where another one has just touched a page.
+    """
+    for _ in range(LOCK_ATTEMPTS):
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, nbytes, start)
+        except OSError:
+            time.sleep(LOCK_PAUSE)
+        else:
+            break
+    else:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        fcntl.lockf(fd, fcntl.LOCK_UN, nbytes, start)
 
 
 _huge_pages = HugePages()

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import multiprocessing
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +30,7 @@ def fresh_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def arena() -> Iterator[Arena]:
-    arena = Arena(1 << 26)
+    arena = Arena(1 << 28)
     yield arena
     arena.close()
 
@@ -55,7 +57,7 @@ def can_collapse() -> bool:
     try:
         fresh = arena.allocate(HUGE_BYTES)
         with map_unpopulated(fresh.fd, fresh.nbytes) as mapping:
-            HugePages().collapse(mapping, 0, HUGE_BYTES)
+            HugePages().collapse(mapping, fresh.fd, 0, HUGE_BYTES)
             return huge_bytes(mapping) == HUGE_BYTES
     finally:
         arena.close()
@@ -80,11 +82,40 @@ def test_all_whole_huge_pages_of_a_segment_are_huge(
     assert (4 * HUGE_BYTES, 4 * HUGE_BYTES) in held
 
 
+def test_processes_that_map_a_segment_at_once_all_get_huge_pages(arena: Arena) -> None:
+    if not can_collapse():
+        pytest.skip("the kernel makes no huge pages here: it is too old, or memory fragmented")
+    fork, size = multiprocessing.get_context("fork"), 16 * HUGE_BYTES
+    answers = []
+    for _ in range(5):  # as above
+        fresh, start, found = arena.allocate(size), fork.Barrier(3), fork.Queue()
+
+        def map_it(fd: int, start: Any, found: Any) -> None:
+            arena_module._huge_pages = HugePages()
+            start.wait()
+            with map_segment(fd, size) as mapping:
+                found.put(huge_bytes(mapping))
+
+        processes = [
+            fork.Process(target=map_it, args=(fresh.fd, start, found), daemon=True)
+            for _ in range(3)
+        ]
+        for process in processes:
+            process.start()
+        answers.append([found.get(timeout=60) for _ in processes])
+        for process in processes:
+            process.join(60)
+
+    if not can_collapse():
+        pytest.skip(f"memory is fragmented: {answers}")
+    assert [size] * 3 in answers
+
+
 def test_contents_survive_the_change_of_pages(
     arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(arena_module._huge_pages, "collapse", lambda mapping, start, end: None)
+        patch.setattr(arena_module._huge_pages, "collapse", lambda *arguments: None)
         fresh = arena.allocate(SIZE)
         values = fresh.array((SIZE,), "uint8")
         values[:] = np.random.default_rng(1).integers(0, 256, SIZE, np.uint8)
