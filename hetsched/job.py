@@ -19,6 +19,8 @@ T = TypeVar("T")
 SCHEMA = "hetsched.job/1"
 
 MIN_PRIORITY, MAX_PRIORITY = -20, 19
+MAX_ITERATIONS = 2_000_000_000
+"""Devices count iterations in 32 bits."""
 MAX_RETRIES = 100
 """More would hide a job that always fails."""
 MAX_DEPENDENCIES = 100
@@ -55,6 +57,7 @@ Bytes = Annotated[
 Seed = Annotated[int, Meta(ge=0, le=NUMBER_LIMIT - 1, description="an integer from 0 to 2**63-1")]
 Priority = Annotated[int, _integer(MIN_PRIORITY, MAX_PRIORITY)]
 Retries = Annotated[int, _integer(0, MAX_RETRIES)]
+Iterations = Annotated[int, _integer(0, MAX_ITERATIONS)]
 Id = Annotated[
     str,
     Meta(
@@ -216,10 +219,19 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds between two checkpoints; None: the default."""
     resume: CheckpointPath = ""
     """Absolute path of the checkpoint to start from; "": none."""
+    hold_every: Iterations = 0
+    """Iterations after which the job is held until it is released, with its arrays in view; 0: it
+    never is."""
 
     def __post_init__(self) -> None:
         if self.every is not None and not self.checkpoint:
             raise ValueError("every: there is no checkpoint; give its file, too")
+        once = {
+            name: getattr(self, name) for name in ("verify", "retries", "checkpoint", "resume")
+        }
+        if self.hold_every and any(once.values()):
+            name = next(name for name, value in once.items() if value)
+            raise ValueError(f"hold_every: not with {name}: arrays may change while it is held")
 
 
 def checked(kind: type[T], **fields: Any) -> T:
@@ -343,14 +355,27 @@ class DeviceProgress(msgspec.Struct, frozen=True):
     share: int
 
 
+class Held(msgspec.Struct, frozen=True):
+    """A job that is held after `iteration`, which took its devices `seconds` up to there.
+
+    `results`: output name -> its present array in the arena, from which the job goes on.
+    """
+
+    iteration: int
+    seconds: float
+    results: dict[str, ArenaRef]
+
+
 class Queued(msgspec.Struct, frozen=True, tag="queued"):
     """`ahead` jobs run or wait before this one; `reason`: what it waits for ("held", "after 12",
-    "priority", "resources"), or why it waits again; `failures`: runs that have failed."""
+    "priority", "resources"), or why it waits again; `failures`: runs that have failed; `held`: of
+    a job that has been held between its iterations, the last time."""
 
     job: int
     ahead: int
     reason: str = ""
     failures: int = 0
+    held: Held | None = None
 
 
 class Running(msgspec.Struct, frozen=True, tag="running"):

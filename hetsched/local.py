@@ -214,6 +214,8 @@ class Local(JobSubmitter):
             cancel=self.cancel,
             fetch=submission.result,
             explain=lambda number, seconds: self.explain(number),
+            release=self.release,
+            view=self._segments.map,
             follow=follow,
         )
         return self._ask(lambda accepted: self._enter(submission.spec, job, accepted))

@@ -98,6 +98,7 @@ class JobSubmitter(ABC):
     checkpoint : path or None, of a file to which the state is saved now and then
     every : float, seconds, or str ("30s") between two checkpoints; default 30
     resume : path or None, of the checkpoint to continue from
+    hold_every : int, iterations after which the job waits, for `Job.next_hold`; 0: it never does
     """
 
     _segments: SharedArrays
@@ -142,6 +143,7 @@ class JobSubmitter(ABC):
         checkpoint: str | os.PathLike[str] | None = None,
         every: float | str | None = None,
         resume: str | os.PathLike[str] | None = None,
+        hold_every: int = 0,
         **params: Any,
     ) -> Job:
         """Submit a job and return once it has been accepted; `JobSubmitter` has more parameters.
@@ -171,7 +173,7 @@ class JobSubmitter(ABC):
             devices=devices, memory_limit=memory_limit, schedule=schedule, verify=verify,
             seed=seed, priority=priority, label=label, id=id, after=after, retries=retries,
             timeout=timeout, deadline=deadline, hold=hold, balance=balance, warm_up=warm_up,
-            checkpoint=checkpoint, every=every, resume=resume,
+            checkpoint=checkpoint, every=every, resume=resume, hold_every=hold_every,
         )  # fmt: skip
         plain = {name: plain_value(name, value) for name, value in params.items()}
         spec = job.checked(job.JobSpec, workload=workload, params=plain, **options)
@@ -211,6 +213,9 @@ class Client(JobSubmitter, Control):
 
     def _fetch(self, end: job.Ended) -> Any:
         return _result(end, lambda name, ref: self._segments.map(ref))
+
+    def _view(self, ref: job.ArenaRef) -> np.ndarray:
+        return self._segments.map(ref)
 
 
 class Submission:
@@ -293,8 +298,13 @@ class Submission:
     def renew(self, spec: job.JobSpec) -> job.JobSpec:
         """Pass the arrays to the next daemon; return `spec` with their segments there.
 
-        Raises TryAgain if one can't be passed on.
+        Raises TryAgain if one can't be passed on, or the job has been held: who knows what has
+        changed meanwhile.
         """
+        if spec.hold_every:
+            raise errors.TryAgain(
+                "the daemon has ended; a job that is held now and then can't go on"
+            )
         inputs = {name: _in_place(array, self._segments) for name, array in self._inputs.items()}
         outputs = {
             name: job.ArenaOut(_in_place(self._targets[name], self._segments))

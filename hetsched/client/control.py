@@ -18,7 +18,7 @@ from hetsched.client import connection
 from hetsched.client.job import Job, Listener
 from hetsched.device import DeviceInfo
 from hetsched.explain import Explanation
-from hetsched.job import Ended, JobSpec, JobState, checked
+from hetsched.job import ArenaRef, Ended, JobSpec, JobState, checked
 from hetsched.transport import messages
 from hetsched.units import parse_time, quoted
 
@@ -266,6 +266,8 @@ class Control:
             cancel=self._cancel_soon,
             fetch=fetch or self._fetch,
             explain=self._explain,
+            release=self.release,
+            view=self._view,
             follow=follow,
         )
         self._connection.ask(connection.JobRequest(request, job, renew))
@@ -277,6 +279,9 @@ class Control:
     def _fetch(self, end: Ended) -> Any:
         """Return what a job's `result` returns: references to arrays here, not the arrays."""
         return {**end.results, **{n: Path(path) for n, path in end.report.outputs.items()}}
+
+    def _view(self, ref: ArenaRef) -> Any:
+        return ref
 
     def _ask(self, request: messages.Request, kind: type[T], seconds: float | None = None) -> T:
         answer: T = self._connection.ask(connection.OpenRequest(request, kind), seconds)

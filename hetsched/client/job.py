@@ -12,15 +12,28 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent import futures
 from concurrent.futures import Future
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from hetsched import errors
 from hetsched.device import Timeline
 from hetsched.explain import Explanation
 from hetsched.explain.records import IterationHistory
-from hetsched.job import Done, Ended, Failed, JobReport, JobState, Queued, Running
+from hetsched.job import (
+    ArenaRef,
+    Done,
+    Ended,
+    Failed,
+    Held,
+    JobReport,
+    JobState,
+    Queued,
+    Running,
+)
 from hetsched.text import columns, notebook_bundle
 from hetsched.units import counted, format_seconds
+
+if TYPE_CHECKING:
+    import numpy as np
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +78,19 @@ class SessionLost(errors.TryAgain):
     """The daemon has ended; the next one decides what becomes of open requests."""
 
 
+class HeldJob(NamedTuple):
+    """A job that is held after `iteration`: output name -> its present array, from which it goes
+    on, and the seconds that its devices have taken for all iterations so far."""
+
+    iteration: int
+    seconds: float
+    arrays: dict[str, np.ndarray]
+
+
+def _hold_of(state: JobState) -> Held | None:
+    return state.held if isinstance(state, Queued) and state.reason == "held" else None
+
+
 class Job(Future[Any]):
     """Future of the job's result: an array, or a dict by name where there are several outputs.
 
@@ -84,20 +110,27 @@ class Job(Future[Any]):
     """
 
     # `cancel` and `explain` take the job's number, the latter also the seconds after which it must
-    # raise rather than wait, if any. `fetch` makes the result of the last state, once, on the
-    # delivering thread. `follow` gets all states, the first once the job has a number.
+    # raise rather than wait, if any. `release` takes the number, too; `view` makes an array of a
+    # reference. `fetch` makes the result of the last state, once, on the delivering thread.
+    # `follow` gets all states, the first once the job has a number.
     def __init__(
         self,
         *,
         cancel: Callable[[int], None],
         fetch: Callable[[Ended], Any],
         explain: Callable[[int, float | None], Explanation],
+        release: Callable[[int], object],
+        view: Callable[[ArenaRef], Any],
         follow: Listener | None = None,
     ) -> None:
         super().__init__()
         self._pid = os.getpid()
         self.id, self.durability = 0, ""
         self._request_cancel, self._request_explanation = cancel, explain
+        self._release, self._view = release, view
+        self._held: Held | None = None
+        self._views: dict[ArenaRef, Any] = {}
+        self._has_news = threading.Condition()
         self._fetch: Callable[[Ended], Any] | None = fetch
         self._last_state: JobState = Queued(0, 0)
         self._listeners: list[Listener] = [] if follow is None else [follow]
@@ -223,6 +256,34 @@ class Job(Future[Any]):
         finally:
             del self  # the job's error refers to this frame, and to its caller's arrays
 
+    def next_hold(self, timeout: float | None = None) -> HeldJob | None:
+        """Release the job, and wait until it is held after `hold_every` more iterations.
+
+        Returns None if it has ended. Until the next call its arrays may be read and changed; it
+        goes on from there. While it is held, other jobs run. Raises WaitTimeout after `timeout`
+        seconds.
+        """
+        check_process(self._pid)  # in a forked child nothing would come
+        if self._held is not None and self._held == _hold_of(self._last_state):
+            # Others may have released it; it may have ended, and its daemon with it.
+            with contextlib.suppress(errors.UsageError, errors.InputMissing):
+                self._release(self.id)
+        due = math.inf if timeout is None else time.monotonic() + timeout
+        with self._has_news:
+            while (held := _hold_of(self._last_state)) in (None, self._held) and not self.done():
+                left = due - time.monotonic()
+                if left <= 0:
+                    raise errors.WaitTimeout(f"job {self.id} isn't held after {timeout:g} s")
+                self._has_news.wait(min(left, AWAKE_SECONDS))
+        if held is None or self.done():
+            return None
+        self._held = held
+        for ref in held.results.values():
+            if ref not in self._views:
+                self._views[ref] = self._view(ref)
+        arrays = {name: self._views[ref] for name, ref in held.results.items()}
+        return HeldJob(held.iteration, held.seconds, arrays)
+
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the job's error, or None. Raises CancelledError and WaitTimeout as `result`."""
         self._wait(timeout)
@@ -251,8 +312,10 @@ class Job(Future[Any]):
             for listener in self._listeners:
                 _notify(listener, state)
         if not isinstance(state, Ended):
+            if _hold_of(state) is not None:
+                self._wake()
             return
-        self._fetch = None
+        self._fetch, self._views = None, {}
         if isinstance(outcome, errors.Cancelled):
             super().cancel()
             self.set_running_or_notify_cancel()
@@ -260,6 +323,11 @@ class Job(Future[Any]):
             self.set_exception(outcome)
         else:
             self.set_result(outcome)
+        self._wake()
+
+    def _wake(self) -> None:
+        with self._has_news:
+            self._has_news.notify_all()
 
     def accepted(self, ident: int, durability: str) -> None:
         """Note the number that the daemon, or the next one, has given to the job."""

@@ -146,6 +146,9 @@ class Sessions:
         session.connection.close()
         self._table.followers.remove_client(session.id, list(self._table.unfinished.values()))
         self._table.results.stop_awaiting(session.id)
+        for job in list(self._table.unfinished.values()):
+            if job.client == session.id and job.spec.hold_every:  # nobody would release it
+                self._engine.scheduler.cancel(job)
         for segment, count in session.held.items():
             for _ in range(count):
                 self._arena.release(segment)
@@ -273,7 +276,8 @@ class Sessions:
     # ---- shared memory
 
     def _map(self, session: ClientSession, segment: int) -> None:
-        if segment not in session.held and not self._table.results.keeps(segment):
+        is_known = segment in session.held or self._table.results.keeps(segment)
+        if not is_known and not self._is_shown(session, segment):
             seconds = format_seconds(self._table.config.arena.results_for)
             raise errors.InputMissing(
                 f"the result is no longer in the daemon's memory, which keeps it for {seconds}, or"
@@ -284,6 +288,12 @@ class Sessions:
         job = self._table.results.job_keeping(segment)
         if job is not None and job.kept_results.keys() <= session.held.keys():
             job.stop_awaiting(session.id)
+
+    def _is_shown(self, session: ClientSession, segment: int) -> bool:
+        """Return whether a segment is the client's to see while its job is held."""
+        held = [job.held for job in self._table.unfinished.values() if job.client == session.id]
+        shown = [ref for each in held if each is not None for ref in each.results.values()]
+        return any(ref.segment == segment for ref in shown)
 
     def _drop(self, session: ClientSession, segment: int) -> None:
         """Release the client's reference, and the job's too if nobody else awaits the result."""

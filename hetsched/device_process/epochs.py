@@ -71,17 +71,17 @@ class IterativeRun:
             for name, array in arrays.items()
             if name.startswith(saved_state.SAVED)
         }
-        self._arrays = arrays
+        self.arrays = arrays
 
     def save(self, iteration: int, rows: Rows) -> None:
         for state, kept in saved_state.saved_rows(
-            self.workload, self.params, self._arrays, self.saved, iteration, rows
+            self.workload, self.params, self.arrays, self.saved, iteration, rows
         ):
             kept[...] = state
 
     def restore(self, iteration: int, rows: Rows) -> None:
         saved_state.restore_rows(
-            self.workload, self.params, self._arrays, self.saved, iteration, rows
+            self.workload, self.params, self.arrays, self.saved, iteration, rows
         )
 
 
@@ -184,7 +184,11 @@ class EpochRunner:
             yield from self._compute_start()
         else:
             self._restore_values()
-        for iteration in range(max(command.first, 1), command.last + 1):
+            home.mirror_borders(
+                run.workload.state(run.params), run.arrays, self._complete, self._rows
+            )
+            yield from self._meet()
+        for iteration in range(max(command.first, 1), (command.hold or command.last) + 1):
             proposal = 0
             if iteration > command.first:
                 decision = run.control.decision(iteration - 1)
@@ -205,6 +209,8 @@ class EpochRunner:
             yield from self._iterate(iteration)
             if self._is_converged:
                 break
+        if command.hold and not self._is_converged:
+            return "paused"
         yield from self._finish()
         return "converged" if self._is_converged else "limit"
 

@@ -27,7 +27,7 @@ from hetsched.engine.run.attempt import Event
 from hetsched.engine.run.report import MAX_KEPT_BYTES, MAX_KEPT_JOBS, JobSnapshot, subject_of
 from hetsched.engine.run.runner import JobRunner, LearningTask
 from hetsched.engine.threads import enter
-from hetsched.job import Done, Failed, FileOut, JobSpec, outcome
+from hetsched.job import Done, Failed, FileOut, Held, JobSpec, outcome
 from hetsched.jobs.queue import Change, JobQueue
 from hetsched.jobs.table import JobRecord, unstarted
 from hetsched.planner.job_planner import plan_job
@@ -70,6 +70,10 @@ class Scheduler:
         self.runners: dict[int, JobRunner] = {}
         """By number: the main job's, and those of small ones, which may outlive it."""
         self._main: JobRunner | None = None
+        self._latest = 0
+        """Number of the last main job."""
+        self._turns: dict[int, asyncio.Future[None]] = {}
+        """Of jobs that are held between their iterations, by number."""
         self._small = SmallJobs(engine, self.advance)
         self._next_look: Timer | None = None
         # Of jobs whose turn has come; slow ones let others start
@@ -119,7 +123,8 @@ class Scheduler:
     def stop(self) -> None:
         """Fail all waiting jobs, and stop running ones between chunks (exit 75)."""
         for job in reversed(self.queue.waiting()):  # those that run after others come first
-            self.drop(job, stopping_error())
+            if job.number not in self.runners:
+                self.drop(job, stopping_error())
         for opening in self._openings.values():
             opening.cancel()
         for runner in list(self.runners.values()):
@@ -145,6 +150,23 @@ class Scheduler:
             self._is_advancing = False
         if not self.runners and not self._openings:
             self._engine.on_no_job()
+
+    async def hold(self, runner: JobRunner, held: Held) -> bool:
+        """Wait until a job is released and its turn comes; return whether no other had one."""
+        job = runner.record
+        job.held, job.is_held, self._main = held, True, None
+        self.queue.put_back(job)
+        self._report(job)
+        turn = self._turns[job.number] = self._engine.loop.create_future()
+        self.advance()
+        try:
+            await turn
+        finally:
+            del self._turns[job.number]
+            if self.queue.is_waiting(job):  # it is being stopped: another turn would be in vain
+                self.queue.start(job)
+        latest, self._latest = self._latest, job.number
+        return latest == job.number
 
     def snapshot(self, job: JobRecord) -> JobSnapshot:
         """Return a running or ended job, to be explained. Raises TryAgain, InputMissing."""
@@ -211,7 +233,7 @@ class Scheduler:
         self, job: JobRecord, error: errors.HetschedError, *, saves_state: bool = False
     ) -> None:
         """End a job with `error`; a running one between chunks. No effect if it has ended."""
-        if self.queue.is_waiting(job):
+        if self.queue.is_waiting(job) and job.number not in self.runners:
             self.drop(job, error)
         elif (opening := self._openings.get(job.number)) is not None:
             job.stop = error
@@ -279,6 +301,11 @@ class Scheduler:
 
     def _take_turn(self, job: JobRecord) -> None:
         self.queue.start(job)
+        if (turn := self._turns.get(job.number)) is not None:
+            self._main = self.runners[job.number]
+            if not turn.done():  # else it is being stopped
+                turn.set_result(None)
+            return
         job.turn = job.turn or time.monotonic()
         if job.opened is not None:
             self._run(job)
@@ -353,6 +380,7 @@ class Scheduler:
         self.runners[job.number] = runner
         if plan is None:
             self._main = runner
+            self._latest = job.number
             runner.small_jobs_beside = len(self.runners) - 1
         elif self._main is not None:
             self._main.small_jobs_beside += 1

@@ -9,7 +9,7 @@ end after iteration k reads buffer k % 2.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -129,6 +129,16 @@ def mirrored_rows(array: StateArray, home: Any, rows: Rows) -> Iterator[tuple[An
         for beyond, source in ((ghost, before), (halo + load + ghost, after)):
             if rows.first <= source < rows.stop:
                 yield home[beyond, ...], home[halo + source, ...]
+
+
+def mirror_borders(
+    state: Iterable[StateArray], arrays: Mapping[str, Any], iteration: int, rows: Rows
+) -> None:
+    """Have the rows beyond the edges repeat what they mirror of `rows` after `iteration`."""
+    for array in state:
+        home = arrays[array.name][read_buffer(array, Part.FINISH, iteration)]
+        for ghost, source in mirrored_rows(array, home, rows):
+            ghost[...] = source
 
 
 # ---- partial results of reductions: by parity of the iteration and slot

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hetsched.iterations.home import Home, Part, mirrored_rows, read_buffer, stages_of
+from hetsched.iterations.home import Home, Part, mirror_borders, read_buffer, stages_of
 from hetsched.workload import Iterative, Rows, Stage, StateArray
 
 SAVED = "saved/"
@@ -135,8 +135,5 @@ def restore_rows(
     """Copy the state of `rows` after `iteration` back from `saved`, and to border rows like it."""
     for state, kept in saved_rows(workload, params, arrays, saved, iteration, rows):
         state[...] = kept
-    for array in workload.state(params):
-        if array.name in saved:
-            home = arrays[array.name][read_buffer(array, Part.FINISH, iteration)]
-            for ghost, source in mirrored_rows(array, home, rows):
-                ghost[...] = source
+    known = (array for array in workload.state(params) if array.name in saved)
+    mirror_borders(known, arrays, iteration, rows)

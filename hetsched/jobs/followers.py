@@ -99,9 +99,10 @@ class Followers:
         if (timer := self._held_back.pop(job.number, None)) is not None:
             timer.cancel()
         job.reported_at = time.monotonic()
+        waits = isinstance(job.state, Queued) and job.state.held is not None
         for follower in job.followers:
             try:
-                follower.deliver(messages.State(job.state), not is_last)
+                follower.deliver(messages.State(job.state), not (is_last or waits))
             except Exception:  # what a follower makes of it is no business of the job
                 log.exception("job %d: unexpected error in a callback", job.number)
         for watcher in list(self._watchers):

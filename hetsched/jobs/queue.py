@@ -74,7 +74,7 @@ class JobQueue:
                 reason = "held"
             elif job.after:
                 reason = f"after {', '.join(map(str, sorted(job.after)))}"
-        return Queued(job.number, before + len(self._running), reason, job.failures)
+        return Queued(job.number, before + len(self._running), reason, job.failures, job.held)
 
     def check(self, after: tuple[Dependency, ...]) -> None:
         for dependency in after:
@@ -175,9 +175,10 @@ class JobQueue:
         changes: list[Change] = []
         for number in [each for each, due in self._deadlines.items() if due <= now]:
             self._deadlines.pop(number, None)  # it may have failed in this loop
-            if (job := self._waiting.get(number)) is not None:
+            job = self.unfinished(number)
+            if job is not None and number in self._waiting and job.held is None:
                 changes += self._fail(job, _too_late(job, "while it was waiting"))
-            elif (job := self._running.get(number)) is not None:
+            elif job is not None:
                 job.retries = 0
                 changes.append((job, _too_late(job, "while it was running")))
         return changes

@@ -20,6 +20,7 @@ from hetsched.job import (
     Condition,
     Ended,
     Failed,
+    Held,
     JobReport,
     JobSpec,
     JobState,
@@ -83,6 +84,7 @@ class JobRecord:
 
     priority: int = field(init=False)
     is_held: bool = field(init=False)
+    held: Held | None = None  # Between its iterations, the last time
     # Job that hasn't ended yet -> the outcomes it must have
     after: dict[int, set[Condition]] = field(init=False)
     # Its age: of two waiting jobs of equal priority, the smaller runs first. Its number, or for
@@ -125,7 +127,7 @@ class JobRecord:
         for dependency in self.spec.after:
             self.after.setdefault(dependency.job, set()).add(dependency.condition)
         self.place = (self.number, 0)
-        self.is_durable = not arena_refs(self.spec)
+        self.is_durable = not (arena_refs(self.spec) or self.spec.hold_every)
         self.state = Queued(self.number, 0)
 
     @property

@@ -148,6 +148,9 @@ class Iterate(msgspec.Struct, frozen=True, tag="iterate", kw_only=True):
     # The last iteration, whether the method has converged or not; `first` - 1 or less: only the
     # finish stages, after iteration `first` - 1
     last: int
+    # Pause after this iteration, which isn't the last one; 0: don't. Others may change the rows
+    # until the next epoch begins.
+    hold: int = 0
     # Slots with rows in iteration `first` - 1, in the order of their rows; (): its combined values
     # are in the last slot of the partials.
     previous: tuple[int, ...] = ()

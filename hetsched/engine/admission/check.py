@@ -67,6 +67,7 @@ ITERATION_OPTIONS = {
     "checkpoint": "",
     "every": None,
     "resume": "",
+    "hold_every": 0,
 }
 """Options that only iterative jobs have -> unset."""
 
@@ -389,6 +390,11 @@ def _check_kind(spec: JobSpec, declaration: Declaration) -> None:
             raise errors.UsageError(
                 f"schedule: {declaration.workload.name} is iterative: its rows stay on the"
                 " devices, so there are no chunks to schedule"
+            )
+        if spec.hold_every and not declaration.iterative.results:
+            raise errors.UsageError(
+                f"hold_every: {declaration.workload.name} has no results between its iterations,"
+                " or doesn't with these parameters"
             )
         return
     options = [name for name, unset in ITERATION_OPTIONS.items() if getattr(spec, name) != unset]

@@ -24,7 +24,7 @@ from hetsched.engine.threads import enter
 from hetsched.errors import plug_in_error
 from hetsched.iterations.home import PARTIALS, Part, partials_shape, stages_of, state_shape
 from hetsched.iterations.saved_state import SAVED, saved_shapes
-from hetsched.job import ArenaRef, FileOut, JobSpec, Schedule
+from hetsched.job import MAX_ITERATIONS, ArenaRef, FileOut, JobSpec, Schedule
 from hetsched.memory import MemoryDemand
 from hetsched.sparse import Shapes
 from hetsched.store import output_files
@@ -50,8 +50,6 @@ MAX_SHOWN = 100
 """Characters of a value in an error message."""
 MAX_TEXT = 10_000
 """Characters of a name or key that a plug-in chooses: lists and models keep it. Arbitrary."""
-MAX_ITERATIONS = 2_000_000_000
-"""Devices count iterations in 32 bits."""
 
 Layout = TypeVar("Layout", ArraySpec, StateArray, Reduction)
 

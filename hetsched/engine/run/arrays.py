@@ -119,25 +119,34 @@ class JobArrays:
             segment = self._saves[spec.name] = self._allocate(nbytes)
         else:
             segment = self._arena.allocate(nbytes, self._owner, zero=self._zero).id
-            self._add_result(spec, segment)
+            self.results[spec.name] = self._ref(spec, segment)
         return self._layout(spec, segment)
 
     def _result_in_state(self, spec: ArraySpec) -> device_messages.StoredArray:
         """Return an output for which the memory of a state array serves."""
+        assert self.job.iterative is not None
+        ref = self._in_state(spec, self.job.iterative.max_iterations)
+        self._arena.retain(ref.segment)
+        self.results[spec.name] = ref
+        return self._layout(spec, ref.segment, offset=ref.offset)
+
+    def results_after(self, iteration: int) -> dict[str, ArenaRef]:
+        """Return the outputs that are in the memory of state arrays, as they are by then."""
+        assert self.job.iterative is not None
+        specs = {spec.name: spec for spec in self.job.specs}
+        return {n: self._in_state(specs[n], iteration) for n in self.job.iterative.results}
+
+    def _in_state(self, spec: ArraySpec, iteration: int) -> ArenaRef:
         job = self.job
         assert job.iterative is not None
         array = job.iterative.results[spec.name]
         (state,) = (stored for stored in self.stored if stored.array == array.name)
-        buffer = read_buffer(array, Part.FINISH, job.iterative.max_iterations)
+        buffer = read_buffer(array, Part.FINISH, iteration)
         first = buffer * (job.load + 2 * array.halo) + array.halo
-        offset = first * array_bytes(spec, job.load) // job.load
-        self._arena.retain(state.key)
-        self._add_result(spec, state.key, offset)
-        return self._layout(spec, state.key, offset=offset)
+        return self._ref(spec, state.key, first * array_bytes(spec, job.load) // job.load)
 
-    def _add_result(self, spec: ArraySpec, segment: int, offset: int = 0) -> None:
-        shape, dtype = spec.shape(self.job.load), np.dtype(spec.dtype).name
-        self.results[spec.name] = ArenaRef(segment, shape, dtype, offset)
+    def _ref(self, spec: ArraySpec, segment: int, offset: int = 0) -> ArenaRef:
+        return ArenaRef(segment, spec.shape(self.job.load), np.dtype(spec.dtype).name, offset)
 
     def _allocate_saved(self, arrays: Sequence[ArraySpec]) -> None:
         """Allocate what devices save their rows in, or nothing, with a note."""

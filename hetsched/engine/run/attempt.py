@@ -58,6 +58,10 @@ class StartOver(Exception):
     """The attempt ends, and the job is planned again for the devices that remain."""
 
 
+class WasHeld(StartOver):
+    """Others have used the devices meanwhile, which must be prepared again; the plan holds."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceWait:
     since: float  # The start, or the last progress

@@ -33,6 +33,8 @@ class IterationState:
     devices: tuple[str, ...]  # All that the job may use; the index of each is its slot
     max_iterations: int
     balance: iterations.IterationBalance | None = None
+    hold_every: int = 0  # Iterations after which the job is held; 0: never
+    held_after: int = 0  # The iteration after which it was, last
     finished: int = -1  # The last complete iteration; -1: the start isn't complete
     ended: int | None = None  # The iteration after which the method has ended; None: it hasn't
     previous: tuple[int, ...] = ()  # Slots with partial results of iteration `finished`
@@ -70,6 +72,11 @@ class IterationState:
         """Whether the first iteration is a round that will be repeated."""
         return self.balance is not None and self.balance.is_warming_up and self.finished <= 1
 
+    @property
+    def is_hold_due(self) -> bool:
+        every, done = self.hold_every, self.finished
+        return every > 0 and done % every == 0 and self.held_after < done < self.max_iterations
+
     def balance_with(self, balance: iterations.IterationBalance, devices: Collection[str]) -> None:
         """Use `balance`, of the first plan, with those devices that it hasn't lost."""
         if self.balance is None:
@@ -89,6 +96,7 @@ class IterationState:
         first, last = self.finished + 1, self.max_iterations
         if self.ended is not None:  # only the finish stages are left
             first, last = self.ended + 1, self.ended
+        hold = self.hold_every and (max(0, self.finished) // self.hold_every + 1) * self.hold_every
         self.epochs += 1
         self.proposed = None
         self.epoch = device_messages.Iterate(
@@ -99,6 +107,7 @@ class IterationState:
             bounds=bounds_of(tuple(rows.values())),
             first=first,
             last=last,
+            hold=hold if hold < last else 0,
             previous=self.previous if first else (),
             restores=self.restores,
             paced=is_paced,

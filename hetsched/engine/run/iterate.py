@@ -15,9 +15,17 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from hetsched.engine.processes.fleet import Joined, Lost, Message
-from hetsched.engine.run.attempt import Attempt, DeviceWait, Event, PauseRequested, StartOver
+from hetsched.engine.run.attempt import (
+    Attempt,
+    DeviceWait,
+    Event,
+    PauseRequested,
+    StartOver,
+    WasHeld,
+)
 from hetsched.engine.run.epochs import bounds_of
 from hetsched.errors import Cancelled
+from hetsched.job import Held
 from hetsched.partition.iterations import TimedIteration
 from hetsched.transport import device_messages
 
@@ -58,11 +66,24 @@ class Iterations:
         await self._saves.restore()
         try:
             while not state.is_complete:
+                if state.is_hold_due:
+                    await self._hold()
                 await self._run_epoch(await self._devices())
         except BaseException:
             if state.epoch is not None:
                 self._control.abort()
             raise
+
+    async def _hold(self) -> None:
+        """Let others use the devices until the job is released. Raises StartOver if they did."""
+        state, runner = self._state, self._runner
+        iteration = state.held_after = state.finished
+        seconds = max((sums.total for sums in state.sums.values()), default=0.0)
+        held = Held(iteration, seconds, runner.arrays.results_after(iteration))
+        if not await runner.engine.scheduler.hold(runner, held):
+            runner.failures.uncounted += 1
+            raise WasHeld("others have used the devices while it was held")
+        runner.report_progress(self._attempt, force=True)
 
     async def _devices(self) -> tuple[str, ...]:
         """Return the devices of the next epoch, once there are some, and none is prepared."""

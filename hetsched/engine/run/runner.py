@@ -28,7 +28,7 @@ from hetsched.engine.planning import (
 )
 from hetsched.engine.processes.fleet import Lost, Message
 from hetsched.engine.run.arrays import JobArrays
-from hetsched.engine.run.attempt import Attempt, Event, PauseRequested, StartOver
+from hetsched.engine.run.attempt import Attempt, Event, PauseRequested, StartOver, WasHeld
 from hetsched.engine.run.compute import Computation
 from hetsched.engine.run.epochs import IterationState
 from hetsched.engine.run.iterate import Iterations
@@ -83,7 +83,11 @@ class JobRunner:
         self.iterations: IterationState | None = None
         self.saves: Saves | None = None
         if job.iterative is not None:
-            self.iterations = IterationState(self.job.devices, job.iterative.max_iterations)
+            self.iterations = IterationState(
+                self.job.devices,
+                job.iterative.max_iterations,
+                hold_every=self.spec.hold_every,
+            )
             self.saves = Saves(self, self.iterations)
         # Done once the job's files are closed: only then its next run may open them. None: none
         # was open, as in an iterative job whose only file is its checkpoint.
@@ -245,13 +249,16 @@ class JobRunner:
 
     async def _attempts(self) -> Attempt:
         """Start the job until it is computed; return the attempt that has done it."""
-        wait_for_restarts = False
-        if not self.is_small:
-            self.engine.fleet.run_loops(self.job.devices, in_threads=self.job.in_threads)
+        wait_for_restarts = was_held = False
         while True:
+            if not self.is_small:
+                self.engine.fleet.run_loops(self.job.devices, in_threads=self.job.in_threads)
             infos, starting = await self._usable_devices(wait_for_restarts)
             try:
-                if self._plan_beside is None:
+                names = {info.name for info in infos}
+                if was_held and self.latest is not None and names == self.latest.infos.keys():
+                    plan = self.latest.plan
+                elif self._plan_beside is None:
                     plan = await self._plan(infos)
                 elif self.latest is None:
                     plan = self._plan_beside
@@ -280,7 +287,7 @@ class JobRunner:
                 # The end may have been requested while devices were stopped.
                 if (end := self._abort_error or self.stop_error) is not None:
                     raise end from None
-                self.failures.reason = str(reason)
+                self.failures.reason, was_held = str(reason), isinstance(reason, WasHeld)
                 log.info("job %d: starts over: %s", self.number, reason)
             else:
                 return attempt
