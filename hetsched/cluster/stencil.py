@@ -45,7 +45,7 @@ BLOCKS = 32
 """Of a host on average: its share is within some 3 % of its power."""
 LEAD = 2
 """Sweeps that hosts may be ahead of what the slowest has reported."""
-WIDTH = 8
+WIDTH = 16
 """Of frames, until sweeps have been measured."""
 RECENT = 3
 """Sweeps whose median is a host's time: one that was disturbed changes nothing."""
@@ -225,7 +225,8 @@ class StencilCoordinator:
         self._stops = False
         """Hosts stop at `_until` for a new cut."""
         self._is_collecting = False
-        self._cut_seconds = 0.0
+        self._ready_seconds = self._first_seconds = 0.0
+        """What the present cut took, and its first sweeps besides their iterations."""
         self._checkpoint: _Checkpoint | None = None
         self._saving: _Checkpoint | None = None
         self._missing: set[tuple[str, str]] = set()
@@ -311,7 +312,7 @@ class StencilCoordinator:
                 member.savings = savings
             case orders.Ready(seconds=seconds) if is_present:
                 member.iteration = self.outcome.iteration
-                self._cut_seconds = max(self._cut_seconds, seconds)
+                self._ready_seconds = max(self._ready_seconds, seconds)
             case orders.Swept() if is_present:
                 self._add(host, member, notice)
             case orders.Saved(_, name, owner, seconds, error):
@@ -339,6 +340,8 @@ class StencilCoordinator:
             self.outcome.warnings.append(text)
 
     def _add(self, host: str, member: _Host, swept: orders.Swept) -> None:
+        if self.outcome.cuts and not member.sweeps:  # those of the first cut compile kernels
+            self._first_seconds = max(self._first_seconds, swept.seconds - swept.computing)
         member.has_worked = True
         member.lengths.append(swept.iteration - member.iteration)
         member.sweeps.append(swept)
@@ -482,14 +485,14 @@ class StencilCoordinator:
     ) -> None:
         """Give each of `names` its quota; `sources` have the cells."""
         mapping, moved = self._mapped(names)
-        width = self._best_width(names) or min(WIDTH, self._limit)
+        held = self._rectangles(mapping, names)
+        width = self._best_width(held) or min(WIDTH, self._limit)
         if self._mapping is not None:
             self.outcome.cuts += 1
             self.outcome.moved += moved
-        self._mapping, self._names, self._width = mapping, list(names), width
-        rows, columns = mapping.grid.shape
-        self._held = tuple(rectangles(mapping.owner, (rows, columns), names, self._job.shape))
+        self._mapping, self._names, self._held, self._width = mapping, list(names), held, width
         self._generation += 1
+        self._ready_seconds = self._first_seconds = 0.0
         self._until, self._stops, self._is_collecting = iteration, False, False
         self.outcome.width, self.outcome.blocks = width, len(mapping.grid)
         for host, blocks in zip(names, mapping.held.tolist(), strict=True):
@@ -552,52 +555,103 @@ class StencilCoordinator:
         """Return the steps of the longest sweep: frames mustn't wrap around the grid."""
         return max(1, min(self._job.steps, min(self._job.shape) // 2 // self._job.reach))
 
-    def _best_width(self, names: Sequence[str]) -> int:
-        """Return the steps a sweep that cost least, by what was measured; 0: nothing was."""
-        measured = [m for n in names if len((m := self._members[n]).sweeps) == RECENT]
-        if not measured:
-            return 0
-        overhead = max(m.overhead for m in measured)
-        step = max(m.of_step(lambda s: s.computing) for m in measured)
-        step /= 1 + self._extra(self._width, len(names))
-        each = self._extra(1, len(names))
-        return max(1, min(self._limit, round(math.sqrt(overhead / max(step * each, 1e-9)))))
-
-    def _extra(self, width: int, hosts: int) -> float:
-        """Return how much frames of `width` steps add to what a host computes, relative to it."""
-        side = math.sqrt(self._job.shape[0] * self._job.shape[1] / hosts)
-        return 4 * width * self._job.reach / side
-
     def _wants_cut(self, names: Sequence[str]) -> bool:
         """Whether other quotas, hosts or a width save more than a cut takes, and over 5 %."""
         left = self._job.steps - self._until
         if set(names) != set(self._names):
             return left > 0
-        assert self._mapping is not None
-        active = {held.host: self._members[held.host] for held in self._held}
-        if any(len(member.sweeps) < RECENT for member in active.values()):
+        costs = self._costs()
+        if len(costs) < len(names):
             return False
-        now = max(member.of_step(lambda s: s.seconds) for member in active.values())
+        now = _step_seconds(costs, self._loads(self._held), self._width)
         powers = [self._power(name) for name in names]
-        if any(math.isnan(power) for power in powers):
-            return False
+        assert self._mapping is not None
         quota = quotas(_star(len(names)), len(self._mapping.grid), powers)
         cells = self._job.shape[0] * self._job.shape[1] / len(self._mapping.grid)
-        then = max(float(q) * cells / power for q, power in zip(quota, powers, strict=True))
-        then *= self._change(self._best_width(names), names)
-        saved = now - then
-        return saved > GAIN * now and saved * left > self._cut_seconds
+        best = max(float(q) * cells / power for q, power in zip(quota, powers, strict=True))
 
-    def _change(self, width: int, names: Sequence[str]) -> float:
-        """Return the time of a step in sweeps of `width` relative to the present one."""
-        members = [self._members[n] for n in names if self._members[n].sweeps]
-        slowest = max(members, key=lambda m: m.of_step(lambda s: s.seconds))
-        step = slowest.of_step(lambda s: s.computing) / (1 + self._extra(self._width, len(names)))
+        def pays(then: float) -> bool:
+            cut = self._ready_seconds + self._first_seconds
+            return now - then > GAIN * now and (now - then) * left > cut
 
-        def of_step(width: int) -> float:
-            return slowest.overhead / width + step * (1 + self._extra(width, len(names)))
+        # The rectangles of other quotas may cost more than these save: found out if need be.
+        widened = _step_seconds(costs, self._loads(self._held), self._best_width(self._held))
+        if pays(widened):
+            return True
+        if not pays(best):
+            return False
+        held = self._rectangles(self._mapped(names)[0], names)
+        return pays(_step_seconds(costs, self._loads(held), self._best_width(held)))
 
-        return of_step(width) / of_step(self._width)
+    def _rectangles(self, mapping: Mapping, names: Sequence[str]) -> tuple[Held, ...]:
+        rows, columns = mapping.grid.shape
+        return tuple(rectangles(mapping.owner, (rows, columns), names, self._job.shape))
+
+    def _loads(self, held: Sequence[Held]) -> dict[str, _Load]:
+        job, loads = self._job, dict[str, _Load]()
+        for host, box in held:
+            frame = box.framed(job.reach, job.shape, job.periodic).cells - box.cells
+            before = loads.get(host, _Load(0, 0, 0))
+            loads[host] = _Load(before.boxes + 1, before.cells + box.cells, before.frame + frame)
+        return loads
+
+    def _costs(self) -> dict[str, _Cost]:
+        """Return what the last sweeps tell of hosts, of those that have done some."""
+        costs = {}
+        for host, load in self._loads(self._held).items():
+            member = self._members.get(host)
+            if member is not None and len(member.sweeps) == RECENT:
+                step = member.of_step(lambda s: s.computing)
+                cells = load.cells + load.frame * self._width
+                costs[host] = _Cost(member.overhead / load.boxes, step / cells)
+        return costs
+
+    def _best_width(self, held: Sequence[Held]) -> int:
+        """Return the steps a sweep that cost least, by what was measured; 0: nothing was."""
+        costs, loads = self._costs(), self._loads(held)
+        if not costs:
+            return 0
+        widths = {self._limit}
+        for host, load in loads.items():
+            cost = costs.get(host, _worst(costs))
+            each = load.frame * cost.cell
+            if each > 0:
+                width = round(math.sqrt(load.boxes * cost.box / each))
+                widths.add(max(1, min(self._limit, width)))
+        return min(sorted(widths), key=lambda width: _step_seconds(costs, loads, width))
+
+
+class _Load(NamedTuple):
+    """What a host holds: `frame` cells around its rectangles for each step of a sweep."""
+
+    boxes: int
+    cells: int
+    frame: int
+
+
+class _Cost(NamedTuple):
+    """Seconds of a host: of a sweep for each rectangle, and of a step for each cell."""
+
+    box: float
+    cell: float
+
+
+Loads = dict[str, _Load]
+Costs = dict[str, _Cost]
+"""By host."""
+
+
+def _worst(costs: Costs) -> _Cost:
+    return _Cost(max(c.box for c in costs.values()), max(c.cell for c in costs.values()))
+
+
+def _step_seconds(costs: Costs, loads: Loads, width: int) -> float:
+    """Return the time of a step in sweeps of `width`: that of the slowest host."""
+    times = []
+    for host, load in loads.items():
+        cost = costs.get(host, _worst(costs))
+        times.append(load.boxes * cost.box / width + (load.cells + load.frame * width) * cost.cell)
+    return max(times)
 
 
 def _star(hosts: int) -> Tree:
