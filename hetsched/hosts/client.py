@@ -347,14 +347,15 @@ class ClusterClient:
             shape=(rows, columns),
             periodic=blocks.periodic,
             reach=blocks.reach,
-            steps=blocks.steps,
+            steps=steps,
+            limit=blocks.steps,
             axes=dict(blocks.axes),
             state=dict(blocks.state),
             inputs=layouts(inputs),
             outputs=layouts(outputs),
         )
         pause = SAVE_EVERY if every is None else parse_time(str(every))
-        return GridSpec(opening, steps, plug_in.limits, inputs, outputs, pause)
+        return GridSpec(opening, plug_in.limits, inputs, outputs, pause)
 
     def _run(
         self,

@@ -27,7 +27,6 @@ class GridSpec:
     """One job: what hosts are told of it, but `me` and `key`, and its whole arrays here."""
 
     opening: Open
-    steps: int
     limits: Sequence[str]
     inputs: Mapping[str, np.ndarray]
     outputs: Mapping[str, np.ndarray]
@@ -40,7 +39,7 @@ class GridSpec:
     @property
     def grid(self) -> stencil.GridJob:
         opening = self.opening
-        return stencil.GridJob(opening.shape, opening.periodic, self.steps, opening.reach)
+        return stencil.GridJob(opening.shape, opening.periodic, opening.steps, opening.reach)
 
     def key(self) -> str:
         """Return what jobs have in common that can go on from each other's checkpoints."""

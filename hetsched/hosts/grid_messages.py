@@ -27,10 +27,11 @@ def layouts(arrays: Mapping[str, np.ndarray] | Iterable[tuple[str, np.ndarray]])
 
 
 class Open(msgspec.Struct, frozen=True, tag=True):
-    """Take part in a job on a grid, as `me`; the fields are those of `Blocks`.
+    """Take part in a job of `steps` on a grid, as `me`; most fields are those of `Blocks`.
 
-    `job` names its checkpoints, too; those of jobs with the same `key` will also do. `inputs` and
-    `outputs` are the whole arrays with `axes`.
+    `limit` is the parameter that is the number of steps. `job` names its checkpoints, too; those
+    of jobs with the same `key` will also do. `inputs` and `outputs` are the whole arrays with
+    `axes`.
     """
 
     epoch: int
@@ -41,7 +42,8 @@ class Open(msgspec.Struct, frozen=True, tag=True):
     shape: tuple[int, int]
     periodic: tuple[bool, bool]
     reach: int
-    steps: str
+    steps: int
+    limit: str
     axes: dict[str, tuple[int, int]]
     state: dict[str, str]
     inputs: tuple[Layout, ...]

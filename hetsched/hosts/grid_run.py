@@ -1,7 +1,7 @@
 """A host's part of a grid: its rectangles, advanced by jobs of its own engine, and their frames.
 
-A rectangle has its arrays with the frame around it. What a job returns is the next one's input, in
-the same memory, once the cells of other rectangles have come into the frame.
+A rectangle has its arrays with the frame around it, and one job for all steps up to the next cut.
+After each sweep the job is held, until the cells of other rectangles have come into the frame.
 """
 
 from __future__ import annotations
@@ -84,7 +84,10 @@ class GridRun:
         self._newest = 0
         """The generation of the last cut that was ordered."""
         self._is_closed = False
-        self._running: list[Job] = []
+        self._jobs: dict[int, Job] = {}
+        """By the rectangle that they advance."""
+        self._seconds: dict[int, float] = {}
+        """Of their iterations so far."""
         self._peers: dict[Place, Channel] = {}
         """By place: a name may be another host's by now."""
         self._places: dict[str, Place] = {}
@@ -127,11 +130,11 @@ class GridRun:
                 self._file(self._checkpoints.drop_job, self.job)
             self._is_closed = True
             self._changed.notify_all()
-        for job in list(self._running):
-            job.cancel()
+        self._stop_jobs()
 
         def end() -> None:
             self._thread.join()
+            self._stop_jobs()  # what it has submitted meanwhile
             for peer in self._peers.values():
                 peer.close()
 
@@ -215,6 +218,7 @@ class GridRun:
     def _cut(self, order: orders.Cut) -> None:
         began, job = time.monotonic(), self._job
         old = self._rectangles
+        self._stop_jobs()
         self._generation, self._iteration = order.generation, order.iteration
         self._width, self._held = order.width // job.reach, order.targets
         self._places = order.peers
@@ -338,7 +342,7 @@ class GridRun:
         while self._iteration < order.until:
             self._check()
             began = time.monotonic()
-            computing = self._sweep(min(self._width, order.until - self._iteration))
+            computing = self._sweep()
             swept = time.monotonic()
             self._exchange(self._frames, self._held, self._rectangles)
             done = time.monotonic()
@@ -351,29 +355,38 @@ class GridRun:
         if order.save:
             self._save(order)
 
-    def _sweep(self, steps: int) -> float:
-        """Advance all rectangles; return the seconds of their iterations, without copies of whole
-        rectangles: these, too, are fewer with longer sweeps.
+    def _sweep(self) -> float:
+        """Advance all rectangles; return the seconds of their iterations, without what a sweep
+        takes besides: that is less with longer sweeps.
         """
-        job, computing = self._job, 0.0
-        params = {**job.params, job.steps: steps}
-        try:
-            for rectangle in self._rectangles.values():
-                given = {layout.name: rectangle.arrays[layout.name] for layout in job.inputs}
-                self._running.append(
-                    self._submitter.submit(job.workload, given, **job.options, **params)
-                )
+        left, seconds = self._job.steps - self._iteration, self._seconds.copy()
+        for index, rectangle in self._rectangles.items():
+            job = self._jobs.get(index) or self._begin(index, rectangle, left)
+            if (held := job.next_hold()) is not None:
+                results, self._seconds[index] = held.arrays, held.seconds
+            else:
+                results, devices = job.result(), job.report.devices if job.report else ()
+                phases = (device.phases.total for device in devices if device.phases)
+                self._seconds[index] = max(phases, default=0.0)
+            rectangle.arrays |= {self._name(k): v for k, v in results.items()}
             self._check()
-            for rectangle, each in zip(self._rectangles.values(), self._running, strict=True):
-                rectangle.arrays |= {self._name(k): v for k, v in each.result().items()}
-                devices = each.report.devices if each.report else ()
-                computing += max((d.phases.total for d in devices if d.phases), default=0.0)
-        finally:
-            for each in self._running:
-                each.cancel()
-            self._running.clear()
-        self._iteration += steps
-        return computing
+        self._iteration += min(self._width, left)
+        return sum(self._seconds.values()) - sum(seconds.values())
+
+    def _begin(self, index: int, rectangle: Rectangle, steps: int) -> Job:
+        """Begin the job that does all steps; it is held after each sweep."""
+        job = self._job
+        given = {layout.name: rectangle.arrays[layout.name] for layout in job.inputs}
+        params = {**job.params, job.limit: steps}
+        self._jobs[index] = begun = self._submitter.submit(
+            job.workload, given, hold_every=self._width, **job.options, **params
+        )
+        return begun
+
+    def _stop_jobs(self) -> None:
+        for job in self._jobs.values():
+            job.cancel()
+        self._jobs, self._seconds = {}, {}
 
     def _name(self, output: str) -> str:
         """Return the input that an output is from now on; else its own name."""

@@ -27,7 +27,7 @@ from hetsched.hosts.tcp import Link, TcpHosts
 from tests.hosts.conftest import LBM, TOKEN, Cluster, HostProcess
 
 SHAPE = (180, 150)
-STEPS = 700
+STEPS = 1500
 BORDER = "dirichlet,periodic"
 
 
@@ -45,14 +45,19 @@ def expected(initial: np.ndarray) -> np.ndarray:
 
 
 class After:
-    """Calls `then` once hosts have done `sweeps` of a job; on a thread, as hosts must go on."""
+    """Calls `then` once hosts have done `sweeps` of a job, and written `checkpoints`.
 
-    def __init__(self, sweeps: int, then: Callable[[], Any]) -> None:
-        self._sweeps, self._then, self.thread = sweeps, then, threading.Thread(target=then)
+    On a thread, as hosts must go on.
+    """
+
+    def __init__(self, sweeps: int, then: Callable[[], Any], checkpoints: int = 0) -> None:
+        self._sweeps, self._checkpoints = sweeps, checkpoints
+        self.thread = threading.Thread(target=then)
 
     def __call__(self, outcome: Any) -> None:
-        done = sum(work.sweeps for work in outcome.work.values())
-        if done >= self._sweeps and self.thread.ident is None:
+        done = sum(work.sweeps for work in outcome.work.values()) >= self._sweeps
+        is_due = done and outcome.checkpoints >= self._checkpoints
+        if is_due and self.thread.ident is None:
             self.thread.start()
 
 
@@ -102,7 +107,7 @@ def test_a_grid_goes_on_without_a_host_that_ends(
     cluster: Cluster, initial: np.ndarray, expected: np.ndarray, end: Callable[[HostProcess], None]
 ) -> None:
     client, _, processes = cluster
-    follow = After(6, lambda: end(processes[1]))
+    follow = After(6, lambda: end(processes[1]), checkpoints=1)
     job = client.submit("heat", initial, steps=STEPS, border=BORDER, every=0.01, follow=follow)
     np.testing.assert_array_equal(job.result(120)["final"], expected)
     follow.thread.join()
