@@ -10,6 +10,7 @@ from typing import Any
 
 from hetsched.cluster import orders, stencil
 from hetsched.cluster.coordinator import Added, Done, Event, Lost, Share
+from hetsched.cluster.regions import Shape
 
 
 class _Virtual:
@@ -82,9 +83,9 @@ class FakeHosts(_Virtual):
 
 
 class FakeGridHosts(_Virtual):
-    """`powers[host](time)` is its cells a second; a sweep takes `overhead` seconds more.
+    """`powers[host](time)` is its cells a second; a sweep takes `overhead` more a rectangle.
 
-    `moved` seconds pass with each cut.
+    `moved` seconds pass with each cut. With a `shape` hosts compute frames, too.
     """
 
     def __init__(
@@ -93,10 +94,12 @@ class FakeGridHosts(_Virtual):
         *,
         overhead: float = 0.01,
         moved: float = 0.05,
+        shape: Shape | None = None,
         later: Sequence[tuple[float, Event]] = (),
     ) -> None:
         super().__init__(powers, later)
         self._powers, self._overhead, self._moved = powers, overhead, moved
+        self._shape = shape
         self._cut: orders.Cut | None = None
         self._asked: dict[str, deque[orders.Advance]] = {}
         self._iteration = 0
@@ -138,15 +141,19 @@ class FakeGridHosts(_Virtual):
         until = self._asked[next(iter(self._asked))][0].until
         steps = min(self._cut.width, until - self._iteration)
         began = max(self._busy_until, self._time)
-        taken = {}
+        taken, overheads = {}, {}
         for host in self._asked:
-            cells = sum(box.cells for owner, box in self._cut.targets if owner == host)
+            boxes = [box for owner, box in self._cut.targets if owner == host]
+            if self._shape is not None:
+                boxes = [b.framed(self._cut.width, self._shape, (False, False)) for b in boxes]
+            cells = sum(box.cells for box in boxes)
             taken[host] = steps * cells / self._powers[host](began)
-        self._busy_until = began + max(taken.values()) + self._overhead
+            overheads[host] = self._overhead * len(boxes)
+        self._busy_until = began + max(taken[host] + overheads[host] for host in taken)
         self._iteration += steps
         self.sweeps.append(taken)
         for host, seconds in taken.items():
-            whole = seconds + self._overhead
+            whole = seconds + overheads[host]
             swept = orders.Swept(1, self._cut.generation, self._iteration, whole, seconds, 0.0)
             self._tell(self._busy_until, host, swept)
         if self._iteration == until:

@@ -220,7 +220,10 @@ class StencilCoordinator:
         """Of the mapping's hosts."""
         self._mapping: Mapping | None = None
         self._held: tuple[Held, ...] = ()
+        self._loads: dict[str, _Load] = {}
         self._width = 0
+        self._dear: list[int] = []
+        """Quotas that would cost more than the present ones."""
         self._until = 0
         self._stops = False
         """Hosts stop at `_until` for a new cut."""
@@ -268,8 +271,8 @@ class StencilCoordinator:
                 )
         self.outcome.seconds = hosts.now() - began
         for host, member in self._members.items():
-            if member.power > 0:
-                cells = max(1, self._cells(host))
+            if member.power > 0 and host in self._loads:
+                cells = self._loads[host].cells
                 self._models.learn(self._kind, host, cells, cells / member.power)
         return self.outcome
 
@@ -346,7 +349,7 @@ class StencilCoordinator:
         member.lengths.append(swept.iteration - member.iteration)
         member.sweeps.append(swept)
         member.iteration = swept.iteration
-        member.power = self._cells(host) / member.of_step(lambda s: s.seconds)
+        member.power = self._loads[host].cells / member.of_step(lambda s: s.seconds)
         work = self.outcome.work[host]
         work.sweeps += 1
         work.seconds += swept.seconds
@@ -484,13 +487,17 @@ class StencilCoordinator:
         self, names: Sequence[str], sources: tuple[Held, ...], iteration: int, saved: str = ""
     ) -> None:
         """Give each of `names` its quota; `sources` have the cells."""
-        mapping, moved = self._mapped(names)
+        mapping, moved = self._chosen(names)
         held = self._rectangles(mapping, names)
-        width = self._best_width(held) or min(WIDTH, self._limit)
+        loads, costs = self._loads_of(held), self._costs()
+        width = min(WIDTH, self._limit)
+        if costs:
+            _, width = _Prices(costs, loads).best(self._limit)
         if self._mapping is not None:
             self.outcome.cuts += 1
             self.outcome.moved += moved
         self._mapping, self._names, self._held, self._width = mapping, list(names), held, width
+        self._loads, self._dear = loads, []
         self._generation += 1
         self._ready_seconds = self._first_seconds = 0.0
         self._until, self._stops, self._is_collecting = iteration, False, False
@@ -508,6 +515,19 @@ class StencilCoordinator:
         )
         for host in {*names} | {h for h, _ in sources if h in self._members}:
             self._hosts.order(host, order)
+
+    def _chosen(self, names: Sequence[str]) -> tuple[Mapping, int]:
+        """As `_mapped`, or the present mapping if its rectangles cost less."""
+        mapping, moved = self._mapped(names)
+        before, costs = self._mapping, self._costs()
+        if before is not None and list(names) == self._names and len(costs) == len(names):
+            present, other = (
+                _Prices(costs, loads).best(self._limit)[0]
+                for loads in (self._loads, self._loads_of(self._rectangles(mapping, names)))
+            )
+            if present <= other:
+                return before, 0
+        return mapping, moved
 
     def _mapped(self, names: Sequence[str]) -> tuple[Mapping, int]:
         """Return who gets which block, and how many of those that somebody has move."""
@@ -547,9 +567,6 @@ class StencilCoordinator:
             known = cells / float(model.time(cells)) if model is not None else math.nan
         return known
 
-    def _cells(self, host: str) -> int:
-        return sum(held.box.cells for held in self._held if held.host == host)
-
     @property
     def _limit(self) -> int:
         """Return the steps of the longest sweep: frames mustn't wrap around the grid."""
@@ -563,9 +580,9 @@ class StencilCoordinator:
         costs = self._costs()
         if len(costs) < len(names):
             return False
-        now = _step_seconds(costs, self._loads(self._held), self._width)
-        powers = [self._power(name) for name in names]
         assert self._mapping is not None
+        prices = _Prices(costs, self._loads)
+        now, powers = prices.step(self._width), [self._power(name) for name in names]
         quota = quotas(_star(len(names)), len(self._mapping.grid), powers)
         cells = self._job.shape[0] * self._job.shape[1] / len(self._mapping.grid)
         best = max(float(q) * cells / power for q, power in zip(quota, powers, strict=True))
@@ -574,20 +591,22 @@ class StencilCoordinator:
             cut = self._ready_seconds + self._first_seconds
             return now - then > GAIN * now and (now - then) * left > cut
 
-        # The rectangles of other quotas may cost more than these save: found out if need be.
-        widened = _step_seconds(costs, self._loads(self._held), self._best_width(self._held))
-        if pays(widened):
+        if pays(prices.best(self._limit)[0]):
             return True
-        if not pays(best):
+        if not pays(best) or quota.tolist() == self._dear:
             return False
+        # Other quotas may make rectangles that cost more than they save.
         held = self._rectangles(self._mapped(names)[0], names)
-        return pays(_step_seconds(costs, self._loads(held), self._best_width(held)))
+        if pays(_Prices(costs, self._loads_of(held)).best(self._limit)[0]):
+            return True
+        self._dear = quota.tolist()
+        return False
 
     def _rectangles(self, mapping: Mapping, names: Sequence[str]) -> tuple[Held, ...]:
         rows, columns = mapping.grid.shape
         return tuple(rectangles(mapping.owner, (rows, columns), names, self._job.shape))
 
-    def _loads(self, held: Sequence[Held]) -> dict[str, _Load]:
+    def _loads_of(self, held: Sequence[Held]) -> dict[str, _Load]:
         job, loads = self._job, dict[str, _Load]()
         for host, box in held:
             frame = box.framed(job.reach, job.shape, job.periodic).cells - box.cells
@@ -598,27 +617,13 @@ class StencilCoordinator:
     def _costs(self) -> dict[str, _Cost]:
         """Return what the last sweeps tell of hosts, of those that have done some."""
         costs = {}
-        for host, load in self._loads(self._held).items():
+        for host, load in self._loads.items():
             member = self._members.get(host)
             if member is not None and len(member.sweeps) == RECENT:
                 step = member.of_step(lambda s: s.computing)
                 cells = load.cells + load.frame * self._width
                 costs[host] = _Cost(member.overhead / load.boxes, step / cells)
         return costs
-
-    def _best_width(self, held: Sequence[Held]) -> int:
-        """Return the steps a sweep that cost least, by what was measured; 0: nothing was."""
-        costs, loads = self._costs(), self._loads(held)
-        if not costs:
-            return 0
-        widths = {self._limit}
-        for host, load in loads.items():
-            cost = costs.get(host, _worst(costs))
-            each = load.frame * cost.cell
-            if each > 0:
-                width = round(math.sqrt(load.boxes * cost.box / each))
-                widths.add(max(1, min(self._limit, width)))
-        return min(sorted(widths), key=lambda width: _step_seconds(costs, loads, width))
 
 
 class _Load(NamedTuple):
@@ -636,22 +641,29 @@ class _Cost(NamedTuple):
     cell: float
 
 
-Loads = dict[str, _Load]
-Costs = dict[str, _Cost]
-"""By host."""
+class _Prices:
+    """The time of a step by the length of sweeps, where hosts have `loads`: of the slowest one."""
 
+    def __init__(self, costs: dict[str, _Cost], loads: dict[str, _Load]) -> None:
+        worst = _Cost(max(c.box for c in costs.values()), max(c.cell for c in costs.values()))
+        known = np.array([costs.get(host, worst) for host in loads])
+        boxes, cells, frame = np.array(list(loads.values()), float).T
+        self._sweep, self._step = boxes * known[:, 0], cells * known[:, 1]
+        self._frame = frame * known[:, 1]
 
-def _worst(costs: Costs) -> _Cost:
-    return _Cost(max(c.box for c in costs.values()), max(c.cell for c in costs.values()))
+    def step(self, width: int) -> float:
+        return float((self._sweep / width + self._step + self._frame * width).max())
 
-
-def _step_seconds(costs: Costs, loads: Loads, width: int) -> float:
-    """Return the time of a step in sweeps of `width`: that of the slowest host."""
-    times = []
-    for host, load in loads.items():
-        cost = costs.get(host, _worst(costs))
-        times.append(load.boxes * cost.box / width + (load.cells + load.frame * width) * cost.cell)
-    return max(times)
+    def best(self, limit: int) -> tuple[float, int]:
+        """Return the shortest time, and the length of sweeps, at most `limit`, that it takes."""
+        low, high = 1, limit
+        while high - low > 2:  # the time falls, then rises
+            third = (high - low) // 3
+            if self.step(low + third) <= self.step(high - third):
+                high -= third
+            else:
+                low += third
+        return min((self.step(width), width) for width in range(low, high + 1))
 
 
 def _star(hosts: int) -> Tree:

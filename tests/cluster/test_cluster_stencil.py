@@ -123,6 +123,19 @@ def test_one_wild_sweep_moves_nothing() -> None:
     assert outcome.cuts <= 1  # for another width
 
 
+def test_no_cut_for_a_gain_that_its_frames_would_take() -> None:
+    # Two halves are a rectangle each; any other quota makes two of one, with more frames.
+    shape = (800, 800)
+    powers = {"a": lambda _: 1e7, "b": lambda _: 1.13e7}
+    dear, cheap = (
+        FakeGridHosts(powers, overhead=overhead, shape=shape) for overhead in (0.2, 0.0002)
+    )
+    for hosts in (dear, cheap):
+        run(hosts, GridJob(shape, (False, False), 2000))
+    rectangles = [len(hosts.cuts[-1].targets) for hosts in (dear, cheap)]
+    assert rectangles[0] == 2 < rectangles[1]
+
+
 @settings(max_examples=25)
 @given(st.data())
 def test_all_steps_are_done_whoever_comes_and_goes(data: st.DataObject) -> None:
