@@ -257,17 +257,20 @@ class Job(Future[Any]):
             del self  # the job's error refers to this frame, and to its caller's arrays
 
     def next_hold(self, timeout: float | None = None) -> HeldJob | None:
-        """Release the job, and wait until it is held after `hold_every` more iterations.
+        """Let the job go on, and wait until it is held after `hold_every` more iterations.
 
         Returns None if it has ended. Until the next call its arrays may be read and changed; it
         goes on from there. While it is held, other jobs run. Raises WaitTimeout after `timeout`
         seconds.
         """
         check_process(self._pid)  # in a forked child nothing would come
-        if self._held is not None and self._held == _hold_of(self._last_state):
-            # Others may have released it; it may have ended, and its daemon with it.
-            with contextlib.suppress(errors.UsageError, errors.InputMissing):
+        last = self._last_state
+        if self._held is not None and _hold_of(last) == self._held:
+            try:
                 self._release(self.id)
+            except errors.HetschedError:
+                if self._last_state == last and not self.done():  # else it has ended meanwhile
+                    raise
         due = math.inf if timeout is None else time.monotonic() + timeout
         with self._has_news:
             while (held := _hold_of(self._last_state)) in (None, self._held) and not self.done():
@@ -277,10 +280,10 @@ class Job(Future[Any]):
                 self._has_news.wait(min(left, AWAKE_SECONDS))
         if held is None or self.done():
             return None
-        self._held = held
         for ref in held.results.values():
             if ref not in self._views:
                 self._views[ref] = self._view(ref)
+        self._held = held
         arrays = {name: self._views[ref] for name, ref in held.results.items()}
         return HeldJob(held.iteration, held.seconds, arrays)
 

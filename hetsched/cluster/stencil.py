@@ -520,7 +520,7 @@ class StencilCoordinator:
         """As `_mapped`, or the present mapping if its rectangles cost less."""
         mapping, moved = self._mapped(names)
         before, costs = self._mapping, self._costs()
-        if before is not None and list(names) == self._names and len(costs) == len(names):
+        if before is not None and list(names) == self._names and len(costs) == len(self._loads):
             present, other = (
                 _Prices(costs, loads).best(self._limit)[0]
                 for loads in (self._loads, self._loads_of(self._rectangles(mapping, names)))
@@ -578,11 +578,12 @@ class StencilCoordinator:
         if set(names) != set(self._names):
             return left > 0
         costs = self._costs()
-        if len(costs) < len(names):
+        powers = [self._power(name) for name in names]
+        if len(costs) < len(self._loads) or any(math.isnan(power) for power in powers):
             return False
         assert self._mapping is not None
         prices = _Prices(costs, self._loads)
-        now, powers = prices.step(self._width), [self._power(name) for name in names]
+        now = prices.step(self._width)
         quota = quotas(_star(len(names)), len(self._mapping.grid), powers)
         cells = self._job.shape[0] * self._job.shape[1] / len(self._mapping.grid)
         best = max(float(q) * cells / power for q, power in zip(quota, powers, strict=True))

@@ -252,6 +252,7 @@ class Requests:
             id="",
             after=(),
             hold=False,
+            hold_every=0,
             priority=job.priority,
             deadline=deadline,
         )
@@ -319,6 +320,12 @@ class Requests:
     def change_queue(self, asker: Asker, request: say.Hold | say.Prioritize) -> None:
         """Hold, release or prioritize a job. A change is answered once it is on disk."""
         job = self._table.job(request.job)
+        is_own = job.client == asker.session.id
+        if job.held is not None and isinstance(request, say.Hold) and not is_own:
+            raise errors.NotPermitted(
+                f"job {job.number} is held between its iterations, for its own client, which alone"
+                " can release it"
+            )
         is_changed = self._engine.change_queue(job, request)
 
         def on_written(error: BaseException | None) -> None:

@@ -28,7 +28,7 @@ from pathlib import Path
 from hetsched import __version__, errors
 from hetsched.engine.engine import Engine
 from hetsched.job import arena_refs
-from hetsched.jobs.table import Owner, share_of
+from hetsched.jobs.table import JobRecord, Owner, share_of
 from hetsched.transport import messages as say
 from hetsched.transport import sockets
 from hetsched.transport.loop import Timer
@@ -277,7 +277,12 @@ class Sessions:
 
     def _map(self, session: ClientSession, segment: int) -> None:
         is_known = segment in session.held or self._table.results.keeps(segment)
-        if not is_known and not self._is_shown(session, segment):
+        shower = None if is_known else self._shower(segment)
+        if shower is not None and shower.client != session.id:
+            raise errors.NotPermitted(
+                f"job {shower.number} is another client's: only that sees its arrays meanwhile"
+            )
+        if not is_known and shower is None:
             seconds = format_seconds(self._table.config.arena.results_for)
             raise errors.InputMissing(
                 f"the result is no longer in the daemon's memory, which keeps it for {seconds}, or"
@@ -289,11 +294,13 @@ class Sessions:
         if job is not None and job.kept_results.keys() <= session.held.keys():
             job.stop_awaiting(session.id)
 
-    def _is_shown(self, session: ClientSession, segment: int) -> bool:
-        """Return whether a segment is the client's to see while its job is held."""
-        held = [job.held for job in self._table.unfinished.values() if job.client == session.id]
-        shown = [ref for each in held if each is not None for ref in each.results.values()]
-        return any(ref.segment == segment for ref in shown)
+    def _shower(self, segment: int) -> JobRecord | None:
+        """Return the job that shows a segment to its client while it is held."""
+        for job in self._table.unfinished.values():
+            shown = () if job.held is None else job.held.results.values()
+            if any(ref.segment == segment for ref in shown):
+                return job
+        return None
 
     def _drop(self, session: ClientSession, segment: int) -> None:
         """Release the client's reference, and the job's too if nobody else awaits the result."""

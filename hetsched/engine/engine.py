@@ -210,6 +210,7 @@ class Engine:
         return tuple(
             activity
             for runner in self.scheduler.runners.values()
+            if not self.scheduler.is_held(runner)
             for activity in job_activity(runner.snapshot())
         )
 

@@ -168,6 +168,9 @@ class Scheduler:
         latest, self._latest = self._latest, job.number
         return latest == job.number
 
+    def is_held(self, runner: JobRunner) -> bool:
+        return runner.number in self._turns
+
     def snapshot(self, job: JobRecord) -> JobSnapshot:
         """Return a running or ended job, to be explained. Raises TryAgain, InputMissing."""
         runner = self.runners.get(job.number)
@@ -381,7 +384,7 @@ class Scheduler:
         if plan is None:
             self._main = runner
             self._latest = job.number
-            runner.small_jobs_beside = len(self.runners) - 1
+            runner.small_jobs_beside = sum(each.is_small for each in self.runners.values())
         elif self._main is not None:
             self._main.small_jobs_beside += 1
             runner.note(f"ran beside job {self._main.number}, on {plan.assignments[0].device}")

@@ -317,6 +317,11 @@ class ClusterClient:
                 f"{plug_in.name} with these parameters runs on one host: hosts advance grids, for"
                 " a fixed number of steps"
             )
+        if others := set(blocks.state.values()) - {each.result for each in plug_in.state(job.p)}:
+            raise errors.UsageError(
+                f"{plug_in.name} runs on one host: {', '.join(sorted(others))} of its blocks isn't"
+                " the result of a state array"
+            )
         inputs, steps = blocks.complete(job.inputs), getattr(job.p, blocks.steps)
 
         def complete() -> None:

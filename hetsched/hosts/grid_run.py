@@ -384,9 +384,9 @@ class GridRun:
         return begun
 
     def _stop_jobs(self) -> None:
-        for job in self._jobs.values():
+        jobs, self._jobs, self._seconds = list(self._jobs.values()), {}, {}
+        for job in jobs:
             job.cancel()
-        self._jobs, self._seconds = {}, {}
 
     def _name(self, output: str) -> str:
         """Return the input that an output is from now on; else its own name."""

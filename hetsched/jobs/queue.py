@@ -47,7 +47,8 @@ class JobQueue:
 
     @property
     def is_idle(self) -> bool:
-        return not self._running and not self._ready
+        has_begun = any(job.held is not None for job in self._waiting.values())
+        return not (self._running or self._ready or has_begun)
 
     def is_waiting(self, job: JobRecord) -> bool:
         return job.number in self._waiting

@@ -287,6 +287,8 @@ def check_blocks(workload: Iterative, params: Any, inputs: Arrays | None = None)
     blocks = workload.blocks(params)
     if blocks is None:
         return
+    others = set(blocks.state.values()) - {each.result for each in workload.state(params)}
+    assert not others, f"blocks().state: {sorted(others)} isn't the result of a state array"
     if inputs is None:
         inputs = _generated(workload, params, workload.load(params), 0)
     for variant in workload.variants("cpu"):

@@ -66,7 +66,7 @@ SLOW_SECONDS, SLOW_WALL_SECONDS = 0.1, 1.0
 others' pages to make room. By the wall clock more, since the machine may be busy."""
 PAUSE_SECONDS = 60.0
 """After such an attempt or a failed one, none is made for this time."""
-LOCK_ATTEMPTS, LOCK_PAUSE = 200, 0.001
+LOCK_ATTEMPTS, LOCK_PAUSE = 1000, 0.001
 """To have a piece for this process alone, and seconds between two: a piece takes some 3 ms."""
 
 
@@ -498,7 +498,9 @@ def _alone(fd: int, start: int, nbytes: int) -> Iterator[bool]:
     for _ in range(LOCK_ATTEMPTS):
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, nbytes, start)
-        except OSError:
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                break  # no locks here: whoever comes at the same time may keep us from it
             time.sleep(LOCK_PAUSE)
         else:
             break
@@ -508,7 +510,8 @@ def _alone(fd: int, start: int, nbytes: int) -> Iterator[bool]:
     try:
         yield True
     finally:
-        fcntl.lockf(fd, fcntl.LOCK_UN, nbytes, start)
+        with contextlib.suppress(OSError):
+            fcntl.lockf(fd, fcntl.LOCK_UN, nbytes, start)
 
 
 _huge_pages = HugePages()

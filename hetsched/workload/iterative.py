@@ -128,7 +128,8 @@ class Blocks:
     axes : mapping
         Input or output -> which of its axes are the grid's. Arrays without aren't cut.
     state : mapping
-        The input from which a simulation goes on -> the output that is its later value.
+        The input from which a simulation goes on -> the output that is its later value: the
+        `result` of a state array.
     periodic : (bool, bool)
         Whether opposite edges are neighbours, along each axis of the grid.
     params : mapping

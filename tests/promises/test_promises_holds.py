@@ -75,13 +75,28 @@ def test_a_held_job_waits_in_the_queue_until_it_is_released(
         monkeypatch.setenv(name, value)
     job = submit(client, hold_every=STEPS // 2)
     assert job.next_hold(60) is not None
-    with refused(124, "isn't held after 0.05 s"):
-        submit(client, hold_every=10, hold=True).next_hold(0.05)
     (listed,) = [each for each in client.status() if each.state.job == job.id]
     assert listed.state.reason == "held"
-    assert call_here(capfd, "release", str(job.id)).code == 0
+    assert str(job.explain()).startswith(f"job {job.id}, held")
+    assert client.overview().activities == ()
+    assert call_here(capfd, "release", str(job.id)).code == 77
+    with daemon.client() as other:
+        theirs = other.job(job.id)
+        for _ in range(2):
+            with refused(77, "is another client's"):
+                theirs.next_hold(60)
+    assert job.progress().reason == "held"
     assert job.next_hold(60) is None
     np.testing.assert_array_equal(job.result(60)["final"], final(client))
+
+
+def test_next_hold_waits_as_long_as_it_is_told(engine: Any) -> None:
+    job = submit(engine, hold_every=5)
+    assert job.next_hold(60).iteration == 5
+    assert job.next_hold(60).iteration == 10
+    with refused(124, "isn't held"):
+        submit(engine, steps=STEPS, hold_every=STEPS, after=job).next_hold(0.05)
+    job.cancel()
 
 
 def test_a_held_job_can_be_stopped(engine: Any) -> None:

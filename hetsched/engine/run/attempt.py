@@ -104,6 +104,7 @@ class Attempt:
         self.verified: bool | None = None
         self.max_error: float | None = None
         self.is_stopping = False
+        self.is_held = False  # Between two iterations, for its client
         self._fleet = runner.engine.fleet
         self._deadlines = runner.engine.deadlines
         self.inbox: deque[Event] = deque()
@@ -125,7 +126,7 @@ class Attempt:
         return {device: len(times) for device, times in self.times.items()}
 
     def release(self) -> None:
-        """Let devices forget it; it has ended well."""
+        """Let devices forget it; none works for it any more."""
         self._final_runs = self.runs()
         for device in self.assignments:
             self._fleet.send(device, device_messages.Release(self.id))
@@ -352,6 +353,9 @@ class Attempt:
     async def stop(self, *, is_cancelled: bool) -> None:
         """Wait until no device writes to the job's arrays; after a cancellation not for long."""
         self.is_stopping = True
+        if self.is_held:  # none does, but they may work for others
+            self.release()
+            return
         now = time.monotonic()
         seconds = self._deadlines.device_stop
         if not is_cancelled:
@@ -396,6 +400,8 @@ class Attempt:
         what, finished = "its unfinished chunks ran again", len(self.times.get(device, ()))
         if iterations is not None:
             what, finished = "the iteration was repeated", iterations.reported
+        if self.is_held:
+            what = "nothing was lost, as the job was held"
         self.runner.note(f"the process of {device} died, {event.reason}: {what}")
         if event.counts and was_working:
             failures.note_successes(self.chunk_counts(), device)

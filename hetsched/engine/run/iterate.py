@@ -76,13 +76,18 @@ class Iterations:
 
     async def _hold(self) -> None:
         """Let others use the devices until the job is released. Raises StartOver if they did."""
-        state, runner = self._state, self._runner
+        state, runner, began = self._state, self._runner, time.monotonic()
         iteration = state.held_after = state.finished
         seconds = max((sums.total for sums in state.sums.values()), default=0.0)
         held = Held(iteration, seconds, runner.arrays.results_after(iteration))
-        if not await runner.engine.scheduler.hold(runner, held):
+        self._attempt.is_held = True
+        has_devices = await runner.engine.scheduler.hold(runner, held)
+        if state.begun_at is not None:
+            state.begun_at += time.monotonic() - began
+        if not has_devices:
             runner.failures.uncounted += 1
             raise WasHeld("others have used the devices while it was held")
+        self._attempt.is_held = False
         runner.report_progress(self._attempt, force=True)
 
     async def _devices(self) -> tuple[str, ...]:

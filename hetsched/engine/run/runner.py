@@ -34,7 +34,7 @@ from hetsched.engine.run.epochs import IterationState
 from hetsched.engine.run.iterate import Iterations
 from hetsched.engine.run.report import JobSnapshot, Notes, job_report, progress, subject_of
 from hetsched.engine.run.saves import Saves
-from hetsched.job import ArenaRef, Done, Failed, Running, outcome
+from hetsched.job import ArenaRef, Done, Failed, Running, outcome, words
 from hetsched.jobs.table import JobRecord, report_without_run
 from hetsched.planner.learning import DeviceRun, Run, makespan
 from hetsched.planner.records import JobPlan
@@ -172,7 +172,7 @@ class JobRunner:
         plan = self.latest.plan if self.latest else JobPlan((), None)
         runs = self.latest.runs() if self.latest else {}
         history = self.iterations.history.history() if self.iterations else None
-        subject = subject_of(self.job, self.number, "running", self.notes())
+        subject = subject_of(self.job, self.number, words(self.record.state)[-1], self.notes())
         return JobSnapshot(subject, plan, runs, history)
 
     def note(self, text: str, *, instead_of: str = "") -> None:
@@ -332,7 +332,8 @@ class JobRunner:
         usable = fleet.devices("ready", "unneeded")  # the latter once they are started
         infos = [fleet.info(name) for name in failures.remaining(devices) if name in usable]
         enabled = [info for info in infos if info.name not in disabled]
-        if not enabled:
+        has_begun = self.iterations is not None and self.iterations.finished >= 0
+        if not enabled and not (has_begun and infos):  # it waits for them with its results
             if failures.excluded:
                 raise failures.error()
             own = sorted(disabled.intersection(self.job.devices))
